@@ -88,6 +88,9 @@ def verdict_note(context: ReportContext) -> str:
     analysis, texts = context.analysis, context.texts
     early = any(verdict.adjusted_difference is not None for verdict in analysis.verdicts.values())
     parts = [texts("summary.verdict_note", arms=len(analysis.treatments), alpha=f"{analysis.look_plan.alpha:g}")]
+    planned = analysis.look_plan.looks
+    if len(planned) > 1:
+        parts.append(texts("summary.shared_level_note", looks=context.listing([str(seeds) for seeds in planned])))
     looks = {
         verdict.seeds for arm, verdict in analysis.verdicts.items() if len(analysis.look_seeds(arm)) == verdict.seeds
     }
