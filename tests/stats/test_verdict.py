@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import scipy.stats
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -156,6 +157,20 @@ def test_seeds_are_planned_with_the_upper_bound_of_the_spread() -> None:
     assert plan.seeds_per_arm is not None and plan.seeds_per_arm > 17
     assert plan_seeds(0.0, 8, question(), 1) is None
     assert plan_seeds(None, 0, question(), 1) is None
+
+
+def test_seeds_are_planned_with_the_level_that_several_looks_leave() -> None:
+    asked, generator, studies = question(5, 15, margin=1.25), np.random.default_rng(5), 2000
+    plan = plan_seeds(1.0, 10**6, asked, 1)
+    assert plan is not None and plan.seeds_per_arm_at_sd is not None
+    alone = plan_seeds(1.0, 10**6, question(5, margin=1.25), 1)
+    assert alone is not None and (alone.seeds_per_arm_at_sd or 0) < plan.seeds_per_arm_at_sd <= 15
+    reference, treatment = generator.standard_normal((studies, 15)), generator.standard_normal((studies, 15)) + 1.25
+    found = np.zeros(studies, dtype=bool)
+    for number, seeds in enumerate(asked.plan.looks):
+        p = scipy.stats.ttest_ind(treatment[:, :seeds], reference[:, :seeds], axis=1, equal_var=False).pvalue
+        found |= p <= asked.plan.level(number)
+    assert found.mean() >= 0.8
 
 
 values = st.dictionaries(st.integers(0, 8), st.floats(width=64))

@@ -36,6 +36,10 @@ class LookPlan:
         """The two-sided p at or below which look number `look` (from 0) decides, shared among `hypotheses`."""
         return self.plan_levels(hypotheses)[look]
 
+    def planning_level(self, hypotheses: int = 1) -> float:
+        """The level that seeds are planned with: that of the last look, to whose power earlier looks only add."""
+        return min(self.level(len(self.looks) - 1, hypotheses), self.alpha / max(1, hypotheses))
+
 
 def make_look_plan(declared_seeds: int, maximum_seeds: int | None = None, alpha: float = ALPHA) -> LookPlan:
     """One look at the declared seeds, and then one per batch up to the declared maximum."""

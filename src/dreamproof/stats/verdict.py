@@ -261,7 +261,7 @@ def plan_seeds(pooled: float | None, degrees_of_freedom: int, question: Question
     if pooled is None or degrees_of_freedom < 1 or not np.isfinite(pooled) or pooled <= 0:
         return None
     upper = sd_upper_bound(pooled, degrees_of_freedom)
-    alpha = question.plan.alpha / max(1, hypotheses)
+    alpha = question.plan.planning_level(hypotheses)
     margin, floor = question.smallest_difference, fewest_seeds(alpha, question.paired)
     planned, at_sd = seeds_needed(margin, upper, alpha), seeds_needed(margin, pooled, alpha)
     return SeedsPlan(

@@ -149,7 +149,7 @@ def power_curve(context: ReportContext) -> Figure | None:
     margin, have = analysis.evidence.study.metric.smallest_difference, len(analysis.evidence.study.seeds)
     needed = plan.seeds_per_arm or POWER_SEEDS
     seeds = np.unique(np.linspace(2, min(POWER_SEEDS, max(2 * have, round(1.3 * needed))), POWER_SEEDS).astype(int))
-    level = analysis.look_plan.alpha / max(1, len(analysis.treatments))
+    level = analysis.look_plan.planning_level(len(analysis.treatments))
     fewest = fewest_seeds(level, analysis.evidence.study.paired_seeds)
     figure = new_figure(6.4, 4.0)
     axes = figure.subplots()
