@@ -38,6 +38,18 @@ def test_seeds_are_not_added_where_another_code_would_train_them(tmp_path: Path,
     assert len({cell.code_hash for cell in state.cells.values()}) == 2
 
 
+def test_code_is_accepted_in_the_call_that_finds_the_loss(tmp_path: Path, dreamproof: Any) -> None:
+    script, trainer = own_trainer(tmp_path)
+    file = declare(tmp_path, trainer=trainer)
+    assert dreamproof("run", file, *QUICK).code == 0
+    shutil.rmtree(tmp_path / "results/small/runs/low-seed1/checkpoints")
+    script.write_text(script.read_text() + "\nCHANGED = True\n")
+    assert dreamproof("run", file, *QUICK, "--retrain-lost", "--accept-changed-code").code == 0
+    state = open_study(file).state
+    codes = {str(name): cell.code_hash for name, cell in state.cells.items()}
+    assert codes["low/1"] != codes["low/0"] and [row["what"] for row in state.accepted] == ["code"]
+
+
 @pytest.mark.parametrize("lost", ["checkpoints", "evaluations"])
 def test_what_was_lost_is_not_made_again_by_another_code(tmp_path: Path, dreamproof: Any, lost: str) -> None:
     script, trainer = own_trainer(tmp_path)

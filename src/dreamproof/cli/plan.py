@@ -80,8 +80,7 @@ def plan_facts(opened: "OpenStudy", gap: "Gap") -> dict[str, Any]:
     refusal = None if alive else find_refusal(opened)
     prospects = find_prospects(opened, forecast, spent, measured.rates)
     cells = [*(one.cell for one in gap.train), *(one.cell for one in gap.evaluate)]
-    known = dict.fromkeys(cells)
-    stopped = [str(cell) for cell in known if state.cells[cell].stopped or state.cells[cell].eval_stopped]
+    stopped = dict.fromkeys(cell for cell in cells if state.cells[cell].stopped or state.cells[cell].eval_stopped)
     return {
         "study": study.name,
         "question": study.question,
@@ -94,11 +93,9 @@ def plan_facts(opened: "OpenStudy", gap: "Gap") -> dict[str, Any]:
         "gap_train_cells": len(gap.train),
         "not_saved_cells": sum(train_status(state, cell) == NOT_SAVED for cell in gap.train),
         "quarantined_cells": [str(cell.cell) for cell in gap.train if state.quarantine(cell) is not None],
-        "stopped_cells": stopped,
+        "stopped_cells": list(map(str, stopped)),
         "gap_eval_cells": len(gap.evaluate),
-        "runnable_cells": sum(
-            state.quarantine(state.cells[cell]) is None and str(cell) not in stopped for cell in cells
-        ),
+        "runnable_cells": sum(state.quarantine(state.cells[cell]) is None and cell not in stopped for cell in cells),
         "slots": study.backend.slots,
         "pack_cells": study.pack_cells,
         "wall_seconds": forecast.wall_seconds,
@@ -171,7 +168,7 @@ def plan_text(opened: "OpenStudy", facts: dict[str, Any], study: str) -> str:
     if verb == "run" and not facts["runnable_cells"] and left_out:
         lines.append(f"next        dreamproof why {quoted(study)} {left_out[0]}")
     elif nothing:
-        lines.append(f"next        {next_of_complete(opened.study, study)}")
+        lines.append(f"next        {next_of_complete(opened, study)}")
     else:
         lines.append(f"next        dreamproof {verb} {quoted(study)}")
     return "\n".join(lines)

@@ -11,7 +11,7 @@ from dreamproof.base.text import quoted
 from dreamproof.base.versioned import versioned
 
 if TYPE_CHECKING:
-    from dreamproof.settings.study import Study
+    from dreamproof.study.plan.open_study import OpenStudy
 
 StudyArgument = Annotated[Path, typer.Argument(metavar="STUDY", help="Study file (YAML) or study folder.")]
 CellArgument = Annotated[str, typer.Argument(metavar="CELL", help="The cell as arm/seed, e.g. baseline/0.")]
@@ -47,9 +47,9 @@ def table(header: list[str], rows: list[list[str]]) -> str:
     return "\n".join(line.rstrip() for line in lines)
 
 
-def next_of_complete(study: "Study", named: str) -> str:
+def next_of_complete(opened: "OpenStudy", named: str) -> str:
     """What to do with a study in which nothing is missing; `named` is what a person called it."""
-    report = f"dreamproof report {quoted(named)}"
-    if study.maximum_seeds is None or len(study.seeds) >= study.maximum_seeds:
+    report, study = f"dreamproof report {quoted(named)}", opened.study
+    if opened.folder.is_export or study.maximum_seeds is None or len(study.seeds) >= study.maximum_seeds:
         return report
     return f"{report}; where it is not decided: dreamproof run {quoted(named)} --until-decided"

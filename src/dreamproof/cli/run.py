@@ -65,10 +65,7 @@ def run(
 
     gc.enable()
     if until_decided and (arms is not None or seeds is not None):
-        raise BadInput(
-            "--until-decided declares seeds for all arms, so --arms and --seeds cannot go with it",
-            f"dreamproof run {quoted(study)} --until-decided",
-        )
+        raise _only_whole(study)
     opened = _open(study)
     selection = Selection.parse(opened.study, arms, seeds)
     if detach:
@@ -102,6 +99,13 @@ def run(
         )
         ending = _supervise(opened, ledger, options, view, _EndOptions(not no_report, until_decided, shutdown_again))
     _print_end(opened, ending, study, reports=not no_report)
+
+
+def _only_whole(study: Path) -> BadInput:
+    return BadInput(
+        "--until-decided declares seeds for all arms, so --arms and --seeds cannot go with it",
+        f"dreamproof run {quoted(study)} --until-decided",
+    )
 
 
 def _open(study: Path) -> "OpenStudy":

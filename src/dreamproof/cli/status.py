@@ -163,7 +163,7 @@ def _shortened(lines: list[str]) -> list[str]:
 
 def _next_command(opened: "OpenStudy", overview: "Overview", study: str) -> str:
     if overview.complete:
-        return next_of_complete(opened.study, study)
+        return next_of_complete(opened, study)
     if opened.folder.is_export:
         return f"dreamproof verify {quoted(study)}"
     if overview.supervisor is not None:

@@ -149,14 +149,13 @@ def declared_before_results(rows: Iterable[Row]) -> tuple[Study | None, bool]:
 
 def analysis_changes(rows: Iterable[Row], now: Study) -> list[str]:
     """What a verdict is taken from and was changed when results were known; nothing before there are any."""
-    rows = list(rows)
-    declared, known = declared_before_results(rows)
+    left = iter(rows)
+    declared, known = declared_before_results(left)
     if declared is None or not known:
         return []
-    since = dropwhile(lambda row: row["event"] not in RESULTS, rows)
-    return changes_of_analysis(
-        declared, [row["declaration"]["seeds"] for row in since if row["event"] in DECLARATIONS], now
-    )
+    # Without other seeds no later row matters, so a long ledger need not be read.
+    later = [row for row in left if row["event"] in DECLARATIONS] if now.seeds != declared.seeds else []
+    return changes_of_analysis(declared, [row["declaration"]["seeds"] for row in later], now)
 
 
 def changes_after_start(rows: Iterable[Row]) -> list[Row]:
