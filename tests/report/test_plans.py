@@ -69,6 +69,7 @@ def test_a_verdict_at_an_early_look_is_marked_and_corrected(tmp_path: Path) -> N
 def test_the_correction_for_early_stopping_halves_the_bias() -> None:
     assert shrinkage_after_stopping(3.0, 3.0) == 0.0
     assert shrinkage_after_stopping(9.0, 2.4) == pytest.approx(1.0, abs=1e-6)
+    assert shrinkage_after_stopping(np.inf, 2.4) == 1.0
     generator, question = np.random.default_rng(3), Question(tuple(range(20)), make_look_plan(5, 20), 0.1)
     plain, adjusted = [], []
     for _ in range(300):

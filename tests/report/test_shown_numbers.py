@@ -72,6 +72,16 @@ def test_a_verdict_shows_the_numbers_of_its_own_look(imported_study: Study) -> N
     assert record["seeds"] == 5 and record["difference_after_stopping"] == analysis.verdicts["b"].adjusted_difference
 
 
+def test_an_early_verdict_without_spread_says_that_nothing_can_be_corrected(imported_study: Study) -> None:
+    flat = {"a": [1.0] * 6, "b": [9.0] * 6, "c": [1.0] * 5 + [1.1]}
+    context = context_of(imported_study, flat, seeds="6", maximum_seeds="12")
+    text = plain(verdict_sentence(context, "b"), context.numbers)
+    assert "Decided at 6 of at most 12 seeds." in text and "cannot be corrected" in text
+    assert "†" in verdicts_table(context).rows[0][1] and "or says why there is none" in verdict_note(context)
+    record = next(one for one in verdict_records(context.analysis)["verdicts"] if one["arm"] == "b")  # type: ignore[attr-defined]
+    assert record["difference_after_stopping"] is None
+
+
 def test_an_equivalent_arm_that_breaks_the_limit_is_no_choice(imported_study: Study) -> None:
     cost = {"a": [0.5] * 8, "b": [0.5] * 8, "c": [20.0] * 8}
     context = context_of(imported_study, {"b": moved(0)}, rows(cost, "cost"), constraint=LIMIT)

@@ -131,6 +131,17 @@ def test_the_first_look_that_decides_counts() -> None:
     assert verdicts["b"].seeds == 5
 
 
+@pytest.mark.parametrize("values", [[1.0] * 6, [0.01, 0.02, 0.03, 0.04, 0.05, 20.0]])
+def test_an_early_stop_without_spread_has_no_corrected_difference(values: list[float]) -> None:
+    (verdict,) = judge(question(6, 20, margin=0.1), arm([0.0] * 6), {"b": arm(values)}).values()
+    assert verdict.kind is Kind.BETTER and verdict.stopped_early and verdict.adjusted_difference is None
+
+
+def test_an_early_stop_beside_an_arm_without_spread_is_corrected_where_the_interval_shows_it() -> None:
+    (verdict,) = judge(question(6, 20), arm([0.0] * 6), {"b": arm([4.0, 5.0, 6.0, 4.5, 5.5, 4.8])}).values()
+    assert verdict.adjusted_difference is not None and 4.0 < verdict.adjusted_difference < 5.0
+
+
 def test_seeds_between_two_looks_are_not_used() -> None:
     generator = np.random.default_rng(2)
     reference, treatment = arm(list(generator.normal(0, 1, 7))), arm(list(generator.normal(0, 1, 7)))

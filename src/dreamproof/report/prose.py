@@ -212,14 +212,14 @@ def verdict_sentence(context: ReportContext, arm: str) -> str:
 
 
 def _stopped_early(context: ReportContext, arm: str) -> str:
-    """That an early look decided, with the interval of that look and the corrected difference."""
-    token = context.numbers.token
-    facts = {name: token(f"stopped.{arm}{end}") for name, end in (("adjusted", ""), ("low", "_low"), ("high", "_high"))}
-    if DASH in facts.values():
+    """That an early look decided, with the interval of that look and the corrected difference if there is one."""
+    token, verdict = context.numbers.token, context.analysis.verdicts[arm]
+    if not verdict.stopped_early:
         return ""
-    maximum = context.analysis.look_plan.maximum
-    seeds = context.analysis.verdicts[arm].seeds
-    return context.texts("list.space") + context.texts("verdict_sentence.early", seeds=seeds, maximum=maximum, **facts)
+    facts = {name: token(f"stopped.{arm}{end}") for name, end in (("adjusted", ""), ("low", "_low"), ("high", "_high"))}
+    key = "verdict_sentence.early_no_spread" if DASH in facts.values() else "verdict_sentence.early"
+    looks = {"seeds": verdict.seeds, "maximum": context.analysis.look_plan.maximum}
+    return context.texts("list.space") + context.texts(key, **looks, **facts)
 
 
 def arm_reason(context: ReportContext, verdict: Verdict) -> str:

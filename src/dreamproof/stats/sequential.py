@@ -96,6 +96,8 @@ def shrinkage_after_stopping(z: float, edge: float) -> float:
     """
     if z <= edge:
         return 0.0
+    if z == np.inf:
+        return 1.0
     low, high = 0.0, z
     for _ in range(60):
         middle = (low + high) / 2

@@ -63,8 +63,10 @@ class Verdict:
     p: float | None = None
     interval: Interval | None = None
     blocked_by: tuple[str, ...] = ()
+    stopped_early: bool = False
+    """Whether it was decided at a look after which others were planned."""
     adjusted_difference: float | None = None
-    """The difference corrected for stopping at this look; None if no later look was planned."""
+    """The difference corrected for stopping early; None if it was not, or if there is no spread to correct by."""
 
 
 @dataclass(frozen=True)
@@ -177,20 +179,25 @@ def _differences(
         if interval.inside(-question.smallest_difference, question.smallest_difference):
             continue
         kind = Kind.BETTER if (look.difference > 0) == question.higher_is_better else Kind.WORSE
-        adjusted = _after_stopping(look, level) if number + 1 < len(question.plan.looks) else None
+        early = number + 1 < len(question.plan.looks)
+        adjusted = _after_stopping(look.difference, interval, level) if early else None
         seeds = len(look.treatment)
-        found[name] = Verdict(kind, Why.DECIDED, seeds, level, p, interval, adjusted_difference=adjusted)
+        verdict = Verdict(kind, Why.DECIDED, seeds, level, p, interval)
+        found[name] = replace(verdict, stopped_early=early, adjusted_difference=adjusted)
     return found
 
 
-def _after_stopping(look: _Look, level: float) -> float:
-    """The difference, corrected for having been large enough to stop at this look."""
-    interval = look.interval(1 - level)
-    half = 0.0 if interval is None else (interval.high - interval.low) / 2
-    if half == 0:
-        return look.difference
+def _after_stopping(difference: float, interval: Interval, level: float) -> float | None:
+    """The difference, corrected for having been large enough to stop at this look.
+
+    None where seeds have no spread to correct by: an interval without width, or one that includes 0 because the exact
+    test alone decided.
+    """
+    half = (interval.high - interval.low) / 2
+    if half == 0 or not interval.excludes(0):
+        return None
     edge = float(-special.ndtri(level / 2))
-    return look.difference * shrinkage_after_stopping(edge * abs(look.difference) / half, edge)
+    return difference * shrinkage_after_stopping(edge * abs(difference) / half, edge)
 
 
 def _equivalents(question: Question, number: int, looks: Mapping[str, _Look], hypotheses: int) -> dict[str, Verdict]:

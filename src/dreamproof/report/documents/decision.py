@@ -86,7 +86,7 @@ def page_note(context: ReportContext) -> str:
 def verdict_note(context: ReportContext) -> str:
     """How the verdicts were made."""
     analysis, texts = context.analysis, context.texts
-    early = any(verdict.adjusted_difference is not None for verdict in analysis.verdicts.values())
+    early = any(verdict.stopped_early for verdict in analysis.verdicts.values())
     parts = [texts("summary.verdict_note", arms=len(analysis.treatments), alpha=f"{analysis.look_plan.alpha:g}")]
     planned = analysis.look_plan.looks
     if len(planned) > 1:

@@ -176,7 +176,7 @@ def verdicts_table(context: ReportContext) -> Table:
         interval = range_text(token(f"{key}{paired}_low"), token(f"{key}{paired}_high"))
         reason = arm_reason(context, verdict) if verdict.kind is Kind.CANNOT_DECIDE else ""
         difference = token(f"{key}{paired or '.difference'}") + ("" if interval == DASH else f" {interval}")
-        early = EARLY if verdict.adjusted_difference is not None else ""
+        early = EARLY if verdict.stopped_early else ""
         rows.append([arm, f"**{texts(f'verdict.{verdict.kind}')}**{early}", difference, token(f"{key}.holm_p"), reason])
     header = [
         texts("summary.against", reference=context.reference),
