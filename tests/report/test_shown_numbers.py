@@ -16,8 +16,9 @@ from dreamproof.report.documents.money import in_short
 from dreamproof.report.documents.steps import next_steps
 from dreamproof.report.documents.summary import summary_table, verdicts_table
 from dreamproof.report.headline import headline
-from dreamproof.report.numbers import plain, register
+from dreamproof.report.numbers import p_text, plain, register
 from dreamproof.report.prose import limit_sentences, verdict_sentence
+from dreamproof.report.rounding import digits_apart
 from dreamproof.report.tables import verdict_records
 from dreamproof.stats.verdict import Kind, Why
 
@@ -186,6 +187,45 @@ def test_a_bound_has_the_digits_that_show_on_which_side_of_the_limit_it_lies(imp
     )
     shown = plain(limit_sentences(near)[1], near.numbers.rounded)
     assert f"lower bound {low.low:.2f}" in shown or f"lower bound {low.low:.1f}" in shown
+
+
+@pytest.mark.parametrize("above", [0.0004, -0.0004])
+def test_a_bound_close_to_the_limit_is_never_shown_as_the_limit(imported_study: Study, above: float) -> None:
+    skewed = [13.0, 14.0, 15.0, 20.0, 26.0, 33.0, 45.0, 124.0]
+    cost = rows({"a": [0.5] * 8, "b": skewed, "c": [0.5] * 8}, "cost")
+    first = context_of(imported_study, {"b": moved(5)}, cost, constraint="{name: cost, at_most: 1}")
+    bounds = first.analysis.constrained["b"].verdict.bounds
+    assert bounds is not None
+    limit = bounds.low + above
+    near = context_of(imported_study, {"b": moved(5)}, cost, constraint=f"{{name: cost, at_most: {limit:.15g}}}")
+    for numbers in (near.numbers, near.numbers.rounded):
+        shown = plain(near.numbers.token("limit.b.id.cost_low"), numbers)
+        assert (float(shown) > limit) == (above < 0)
+    assert f"{limit:.15g}" in plain(limit_sentences(near)[1], near.numbers)
+
+
+def test_ends_of_an_interval_are_shown_on_their_side_of_what_they_are_compared_with(imported_study: Study) -> None:
+    context = context_of(imported_study, {"b": moved(5)})
+    found = context.analysis.difference("b")
+    assert found is not None and found.interval is not None
+    place, metric = context.analysis.evidence.study, context.analysis.evidence.study.metric
+    margin = found.interval.low + 0.00004
+    context.analysis.evidence.study = place.model_copy(
+        update={"metric": metric.model_copy(update={"smallest_difference": margin})}
+    )
+    numbers = register(context.analysis)
+    for shown in (numbers, numbers.rounded):
+        assert float(plain(shown.token("versus.b.id_low"), shown)) < margin
+
+
+@pytest.mark.parametrize(("p", "text"), [(0.0504, "0.0504"), (0.0496, "0.0496"), (0.05, "0.050"), (0.0312, "0.031")])
+def test_a_p_is_shown_on_its_side_of_the_level(p: float, text: str) -> None:
+    assert p_text(p, 0.05) == text
+
+
+def test_two_numbers_of_which_one_is_larger_are_not_shown_as_equal() -> None:
+    assert (digits_apart(0.0286, 0.02856, 3), digits_apart(0.1, 0.017, 3)) == (5, 3)
+    assert (digits_apart(0.00794, 0.00793, 2, "g"), digits_apart(1.0, 1.0, 2)) == (3, 2)
 
 
 def test_a_proven_cell_without_steps_is_as_long_as_declared(imported_study: Study) -> None:

@@ -9,6 +9,7 @@ from dreamproof.report.data import Group, StudyEvidence
 from dreamproof.report.limits import Constrained, arm_limits, limits_elsewhere, worst
 from dreamproof.report.lints import find_lints
 from dreamproof.report.lints.lint import BLOCK, LEVELS, WARN, Lint
+from dreamproof.report.rounding import digits_apart
 from dreamproof.report.shifts import mean_scores, other_conditions, over_shifted_conditions
 from dreamproof.report.spending import Spending, count_spending
 from dreamproof.report.validation import ArmValidation, validation_by_arm
@@ -183,8 +184,9 @@ def _hopeless_plan(analysis: Analysis) -> list[Lint]:
     smallest = smallest_possible_p(seeds, paired)
     if smallest <= level or not analysis.treatments:
         return []
-    facts = {"seeds": seeds, "level": f"{level:.4f}", "arms": arms, "needed": fewest_seeds(level, paired)}
-    return [Lint("hopeless_plan", WARN, {**facts, "smallest_p": f"{smallest:.3f}"})]
+    digits = digits_apart(smallest, level, 3)
+    p = {"level": f"{level:.{max(4, digits)}f}", "smallest_p": f"{smallest:.{digits}f}"}
+    return [Lint("hopeless_plan", WARN, {"seeds": seeds, "arms": arms, "needed": fewest_seeds(level, paired), **p})]
 
 
 def _tails(evidence: StudyEvidence) -> dict[Group, CostTail]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from dreamproof.report.analysis import Analysis
 from dreamproof.report.data import FINAL, Group, TrainFacts
 from dreamproof.report.limits import Constrained
-from dreamproof.report.rounding import round_by, uncertain_decimals
+from dreamproof.report.rounding import round_by, same_side, uncertain_decimals
 from dreamproof.report.shifts import shifted_conditions
 from dreamproof.report.tasks import over_tasks, task_metrics, task_tables
 from dreamproof.report.validation import PARTS, fallen_cells, validation_part
@@ -17,7 +17,7 @@ from dreamproof.stats.describe import Interval
 OPEN, CLOSE = "\ue000", "\ue001"
 TOKEN = re.compile(f"{OPEN}([0-9]{{1,9}}){CLOSE}")
 DASH = "–"
-SMALLEST = 1e-9
+SMALLEST, MOST_DECIMALS = 1e-9, 9
 KEY_PARTS = (  # an end of a named interval, an end of the interval that a key has by itself, any other number
     re.compile(r"(.+)\.((?:t|bootstrap|improvement|paired)_(?:low|high))"),
     re.compile(r"(.+)_(low|high)"),
@@ -34,6 +34,8 @@ class Number:
     text: str
     cells: tuple[str, ...]
     uncertainty: float | None = None
+    beside: tuple[float, ...] = ()
+    """What the value is compared with: its text shows on which side of it the value lies."""
 
     @property
     def is_one_seed(self) -> bool:
@@ -62,11 +64,17 @@ class Numbers:
         return replace(self, by_uncertainty=True)
 
     def put(
-        self, key: str, value: float | None, text: str, cells: Iterable[str], uncertainty: float | None = None
+        self,
+        key: str,
+        value: float | None,
+        text: str,
+        cells: Iterable[str],
+        uncertainty: float | None = None,
+        beside: tuple[float, ...] = (),
     ) -> str:
         """Registers a number once and returns its token."""
         if key not in self.places:
-            number = Number(key, value, text, tuple(cells), uncertainty)
+            number = Number(key, value, text, tuple(cells), uncertainty, beside)
             self.places[key] = len(self.order)
             self.order.append(number)
             self.by_key[key] = number
@@ -84,7 +92,7 @@ class Numbers:
         number = self.order[int(place)]
         if not self.by_uncertainty or number.uncertainty is None:
             return number
-        return replace(number, text=round_by(number.text, number.value, number.uncertainty))
+        return replace(number, text=round_by(number.text, number.value, number.uncertainty, number.beside))
 
 
 def plain(text: str, numbers: Numbers) -> str:
@@ -102,11 +110,18 @@ def number_text(value: float | None, decimals: int) -> str:
     return text.lstrip("-") if float(text) == 0 else text.replace("-", "−")
 
 
-def p_text(p: float | None) -> str:
-    """A p value with three decimals; tiny ones in powers of ten."""
+def _text_beside(value: float, decimals: int, beside: tuple[float, ...]) -> str:
+    """A number with so many decimals, or more where it would be shown on another side of a number `beside` it."""
+    texts = (number_text(value, more) for more in range(decimals, MOST_DECIMALS + 1))
+    right = (text for text in texts if text == DASH or same_side(float(text.replace("−", "-")), value, beside))
+    return next(right, number_text(value, decimals))
+
+
+def p_text(p: float | None, level: float) -> str:
+    """A p value with three decimals, or more to show on which side of a level it lies; tiny ones in powers of ten."""
     if p is None or not math.isfinite(p):
         return DASH
-    return f"{p:.1e}" if p < 0.001 else f"{p:.3f}"
+    return f"{p:.1e}" if p < 0.001 else _text_beside(p, 3, (level,))
 
 
 def share_text(share: float | None) -> str:
@@ -189,11 +204,12 @@ def _register_group(numbers: Numbers, analysis: Analysis, group: Group, decimals
         numbers.put(f"{key}.seeds", len(cells), str(len(cells)), cells)
         return
     numbers.put(f"{key}.seeds", summary.seeds, str(summary.seeds), cells)
-    error = _error(summary.sd, summary.seeds)
+    error, limit = _error(summary.sd, summary.seeds), analysis.evidence.study.limit_of(group.metric)
     for name in ("mean", "iqm", "median", "sd", "minimum", "maximum"):
         value = getattr(summary, name)
         if value is not None:
-            numbers.put(f"{key}.{name}", value, number_text(value, decimals), cells, error)
+            beside = (limit,) if name == "mean" and limit is not None else ()
+            numbers.put(f"{key}.{name}", value, _text_beside(value, decimals, beside), cells, error, beside)
     _put_interval(numbers, f"{key}.t", summary.t_interval, decimals, cells)
     _put_interval(numbers, f"{key}.bootstrap", summary.bootstrap_interval, decimals, cells)
     for seed, value in analysis.evidence.values[group].items():
@@ -201,10 +217,25 @@ def _register_group(numbers: Numbers, analysis: Analysis, group: Group, decimals
         numbers.put(f"{key}.seed{seed}", value, number_text(value, decimals), (cell,), summary.sd)
 
 
-def _put_interval(numbers: Numbers, key: str, interval: Interval | None, decimals: int, cells: tuple[str, ...]) -> None:
+def _put_interval(
+    numbers: Numbers,
+    key: str,
+    interval: Interval | None,
+    decimals: int,
+    cells: tuple[str, ...],
+    beside: tuple[float, ...] = (),
+) -> None:
     if interval is not None and interval.finite and interval.low < interval.high:
         for name, end in (("low", interval.low), ("high", interval.high)):
-            numbers.put(f"{key}_{name}", end, number_text(end, decimals), cells, _half(interval))
+            numbers.put(f"{key}_{name}", end, _text_beside(end, decimals, beside), cells, _half(interval), beside)
+
+
+def _excluded(analysis: Analysis, group: Group, interval: Interval | None) -> tuple[float, ...]:
+    """What the interval of a difference excludes of 0 and the smallest difference that matters in both directions."""
+    metric = analysis.evidence.study.metric
+    margin = metric.smallest_difference
+    compared = (0.0, -margin, margin) if group.metric == metric.name else (0.0,)
+    return tuple(value for value in compared if interval is None or interval.excludes(value))
 
 
 def _error(sd: float | None, seeds: int) -> float | None:
@@ -223,10 +254,10 @@ def _register_comparison(numbers: Numbers, analysis: Analysis, group: Group, dec
     reference = Group(analysis.evidence.study.reference, group.condition, group.metric, group.checkpoint)
     seeds = analysis.look_seeds(group.arm) if group == analysis.primary(group.arm) else None
     cells = analysis.cells_of(group, seeds) + analysis.cells_of(reference, seeds)
-    numbers.put(
-        f"{key}.difference", found.difference, _signed(found.difference, decimals), cells, _half(found.interval)
-    )
-    _put_interval(numbers, key, found.interval, decimals, cells)
+    beside, level = _excluded(analysis, group, found.interval), analysis.look_plan.alpha
+    text = _signed(found.difference, decimals, beside)
+    numbers.put(f"{key}.difference", found.difference, text, cells, _half(found.interval), beside)
+    _put_interval(numbers, key, found.interval, decimals, cells, beside)
     adjusted = analysis.adjusted.get(group)
     for name, p in (
         ("p", found.permutation_p),
@@ -235,23 +266,24 @@ def _register_comparison(numbers: Numbers, analysis: Analysis, group: Group, dec
         ("smallest_p", found.smallest_p),
     ):
         if p is not None and found.smallest_p < 1:  # p of one seed per arm is 1, whatever was measured
-            numbers.put(f"{key}.{name}", p, p_text(p), cells)
+            numbers.put(f"{key}.{name}", p, p_text(p, level), cells)
     if found.improvement_interval is not None:  # one seed per arm gives 0 or 1, which carries no information
         numbers.put(f"{key}.improvement", found.improvement, f"{found.improvement:.2f}", cells)
     _put_interval(numbers, f"{key}.improvement", found.improvement_interval, 2, cells)
     if found.effect_size is not None:
         numbers.put(f"{key}.effect", found.effect_size, number_text(found.effect_size, 2), cells)
     if found.paired is not None:
-        text = _signed(found.paired.difference, decimals)
-        numbers.put(f"{key}.paired", found.paired.difference, text, cells, _half(found.paired.interval))
-        _put_interval(numbers, f"{key}.paired", found.paired.interval, decimals, cells)
+        beside = _excluded(analysis, group, found.paired.interval)
+        text = _signed(found.paired.difference, decimals, beside)
+        numbers.put(f"{key}.paired", found.paired.difference, text, cells, _half(found.paired.interval), beside)
+        _put_interval(numbers, f"{key}.paired", found.paired.interval, decimals, cells, beside)
         if found.paired.sign_flip_p is not None:
-            numbers.put(f"{key}.paired_p", found.paired.sign_flip_p, p_text(found.paired.sign_flip_p), cells)
+            numbers.put(f"{key}.paired_p", found.paired.sign_flip_p, p_text(found.paired.sign_flip_p, level), cells)
 
 
-def _signed(value: float, decimals: int) -> str:
+def _signed(value: float, decimals: int, beside: tuple[float, ...]) -> str:
     """A difference with its sign; none if it shows as zero."""
-    text = number_text(value, decimals)
+    text = _text_beside(value, decimals, beside)
     return f"+{text}" if value > 0 and text.strip("0.") else text
 
 
@@ -278,8 +310,9 @@ def _register_stopped(numbers: Numbers, analysis: Analysis, decimals: dict[str, 
         seeds = analysis.look_seeds(arm)
         cells = analysis.cells_of(analysis.primary(arm), seeds) + analysis.cells_of(analysis.primary(reference), seeds)
         text = number_text(adjusted, decimals[metric])
+        beside = _excluded(analysis, analysis.primary(arm), verdict.interval)
         numbers.put(f"stopped.{arm}", adjusted, text, cells, _half(verdict.interval))
-        _put_interval(numbers, f"stopped.{arm}", verdict.interval, decimals[metric], cells)
+        _put_interval(numbers, f"stopped.{arm}", verdict.interval, decimals[metric], cells, beside)
 
 
 def _register_limits(numbers: Numbers, analysis: Analysis, decimals: dict[str, int]) -> None:
@@ -295,8 +328,9 @@ def _register_bounds(numbers: Numbers, analysis: Analysis, group: Group, found: 
     if bounds is None or not bounds.finite or bounds.low >= bounds.high:
         return
     for name, end in (("low", bounds.low), ("high", bounds.high)):
-        digits = min((bounds.high - bounds.low) / 2, abs(end - found.limit) or math.inf)
-        numbers.put(f"{key}_{name}", end, number_text(end, decimals), analysis.cells_of(group), digits)
+        digits, beside = min((bounds.high - bounds.low) / 2, abs(end - found.limit) or math.inf), (found.limit,)
+        text = _text_beside(end, decimals, beside)
+        numbers.put(f"{key}_{name}", end, text, analysis.cells_of(group), digits, beside)
 
 
 def _register_shifted(numbers: Numbers, analysis: Analysis, decimals: dict[str, int]) -> None:

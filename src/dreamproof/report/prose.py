@@ -11,6 +11,7 @@ from dreamproof.report.limits import Constrained, unmeasured
 from dreamproof.report.lints.lint import BLOCK, Lint, names
 from dreamproof.report.numbers import DASH, group_key
 from dreamproof.report.quotes import translated
+from dreamproof.report.rounding import digits_apart, exact_text
 from dreamproof.stats.limits import fewest_seeds_to_keep
 from dreamproof.stats.permutation import smallest_possible_p
 from dreamproof.stats.verdict import Kind, Verdict, Why
@@ -180,7 +181,8 @@ def main_reason(context: ReportContext) -> str:
 def why_text(context: ReportContext, verdict: Verdict) -> str:
     """Why this verdict is not stronger, as a clause."""
     smallest = smallest_possible_p(verdict.seeds, context.analysis.evidence.study.paired_seeds)
-    facts = {"seeds": verdict.seeds, "level": f"{verdict.level:.2g}", "smallest": f"{smallest:.2g}"}
+    digits = digits_apart(smallest, verdict.level, 2, "g") if verdict.why is Why.TOO_FEW_SEEDS else 2
+    facts = {"seeds": verdict.seeds, "level": f"{verdict.level:.{digits}g}", "smallest": f"{smallest:.{digits}g}"}
     return context.texts(f"why.{verdict.why}", **facts)
 
 
@@ -200,7 +202,7 @@ def verdict_sentence(context: ReportContext, arm: str) -> str:
         "difference": context.numbers.token(f"{key}.{'paired' if study.paired_seeds else 'difference'}"),
         "interval": texts("interval.no_spread" if DASH in (low, high) else "interval.known", low=low, high=high),
         "p": context.numbers.token(f"{key}.holm_p"),
-        "margin": f"{study.metric.smallest_difference:g}",
+        "margin": exact_text(study.metric.smallest_difference),
         "seeds": verdict.seeds,
     }
     if verdict.kind is Kind.CANNOT_DECIDE:
@@ -306,7 +308,7 @@ def limit_facts(context: ReportContext, arm: str, found: Constrained) -> dict[st
         "mean": context.numbers.token(f"main.{key}.mean"),
         "low": context.numbers.token(f"limit.{key}_low"),
         "high": context.numbers.token(f"limit.{key}_high"),
-        "limit": f"{found.limit:g}",
+        "limit": exact_text(found.limit),
         "condition": context.condition(found.condition),
         "seeds": verdict.seeds,
         "confidence": f"{100 * (1 - verdict.level):.3g}",

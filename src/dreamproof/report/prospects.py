@@ -12,6 +12,7 @@ from dreamproof.report.data import Group
 from dreamproof.report.lints.comparable import SAME_LENGTH
 from dreamproof.report.lints.values import says_peak
 from dreamproof.report.loading import analysis_changes, declared_before_results, load
+from dreamproof.report.rounding import digits_apart, exact_text
 from dreamproof.settings.study import CommandTrainer, Study, StudyCondition
 from dreamproof.stats.limits import fewest_seeds_to_keep
 from dreamproof.stats.permutation import fewest_seeds, smallest_possible_p
@@ -199,9 +200,10 @@ def _seeds(study: Study, results_are_known: bool) -> list[Obstacle]:
         return [] if results_are_known else _first_analysis(study, comparisons)
     needed = fewest_seeds(level, study.paired_seeds)
     where = "in a new study, " if results_are_known else ""
+    digits = digits_apart(reachable, level, 3)
     text = (
         f"{count_text(most, 'seed')} per arm and {count_text(comparisons, 'comparison')}: the smallest possible p is "
-        f"{reachable:.3f}, needed is {level:.3f} or less; {where}{needed} seeds per arm could decide"
+        f"{reachable:.{digits}f}, needed is {level:.{digits}f} or less; {where}{needed} seeds per arm could decide"
     )
     return [Obstacle(FORBIDS, "too_few_seeds", text)]
 
@@ -217,9 +219,11 @@ def _first_analysis(study: Study, comparisons: int) -> list[Obstacle]:
         for count in range(plan.looks[0] + 1, plan.maximum + 1)
         if smallest_possible_p(count, study.paired_seeds) <= make_look_plan(count, plan.maximum).level(0, comparisons)
     )
+    digits = digits_apart(reachable, level, 4)
     text = (
-        f"the analysis at {count_text(plan.looks[0], 'seed')} per arm cannot decide: p is at least {reachable:.4f}, "
-        f"and {count_text(comparisons, 'comparison')} in the first of {len(plan.looks)} analyses need {level:.4f}; "
+        f"the analysis at {count_text(plan.looks[0], 'seed')} per arm cannot decide: p is at least "
+        f"{reachable:.{digits}f}, and {count_text(comparisons, 'comparison')} in the first of {len(plan.looks)} "
+        f"analyses need {level:.{digits}f}; "
         f"seeds: {better} could"
     )
     return [Obstacle(LIMITS, "first_analysis", text)]
@@ -238,7 +242,8 @@ def _limits(study: Study) -> list[Obstacle]:
         found.append(Obstacle(LIMITS, "limit_seeds", text))
     for limit in study.limits:
         if limit.at_most <= 0:
-            text = f"{limit.name} at most {limit.at_most:g}: values that are never below 0 cannot show that it is kept"
+            named = f"{limit.name} at most {exact_text(limit.at_most)}"
+            text = f"{named}: values that are never below 0 cannot show that it is kept"
             found.append(Obstacle(LIMITS, "limit_zero", text))
     return found
 

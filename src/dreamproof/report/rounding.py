@@ -1,7 +1,9 @@
 """Rounds numbers by their uncertainty, so that no digit is printed that the data do not support."""
 
 import math
+from collections.abc import Iterable
 
+MOST_DIGITS = 15
 TWO_DIGITS_BELOW = 3.55  # the rule of the Particle Data Group: 1.00 to 3.54 keep two digits, 3.55 to 9.49 one
 NEXT_POWER_FROM = 9.5
 
@@ -15,13 +17,37 @@ def uncertain_decimals(uncertainty: float) -> int:
     return (1 if leading < TWO_DIGITS_BELOW else 0) - power
 
 
-def round_by(text: str, value: float | None, uncertainty: float | None) -> str:
-    """The text of a value with as many digits as its uncertainty allows, never more than it has; its sign is kept."""
+def same_side(shown: float, value: float, beside: Iterable[float]) -> bool:
+    """Whether a value as it is shown lies below, at or above each of the others as the value itself does."""
+    return all((shown > other) == (value > other) and (shown < other) == (value < other) for other in beside)
+
+
+def digits_apart(larger: float, smaller: float, digits: int, form: str = "f") -> int:
+    """So many digits, at least `digits`, that the larger of two numbers is also shown as the larger one."""
+    for more in range(digits, MOST_DIGITS):
+        if float(f"{larger:.{more}{form}}") > float(f"{smaller:.{more}{form}}"):
+            return more
+    return digits
+
+
+def exact_text(value: float) -> str:
+    """A declared number with all of its digits."""
+    return f"{value:.{MOST_DIGITS}g}"
+
+
+def round_by(text: str, value: float | None, uncertainty: float | None, beside: Iterable[float] = ()) -> str:
+    """The text of a value with as many digits as its uncertainty allows, never more than it has; its sign is kept.
+
+    It has more digits where it would otherwise be shown on another side of a number `beside` it.
+    """
     if value is None or not uncertainty or not (math.isfinite(value) and math.isfinite(uncertainty)):
         return text
     if "e" in text:
         return _powered(text, value, uncertainty)
-    decimals = min(uncertain_decimals(uncertainty), len(text.partition(".")[2]))
+    most = len(text.partition(".")[2])
+    decimals = min(uncertain_decimals(uncertainty), most)
+    while decimals < most and not same_side(round(value, decimals), value, beside):
+        decimals += 1
     shown = f"{round(value, decimals):.{max(0, decimals)}f}"
     if float(shown) == 0:
         return shown.lstrip("-")

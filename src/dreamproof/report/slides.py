@@ -20,6 +20,7 @@ from dreamproof.report.headline import headline
 from dreamproof.report.lints.lint import BLOCK, NOTE
 from dreamproof.report.numbers import plain
 from dreamproof.report.prose import arm_reason, arms_sentence, as_of, coverage_sentence, lint_stamp
+from dreamproof.report.rounding import exact_text
 from dreamproof.stats.verdict import Kind
 
 WIDTH, HEIGHT, MARGIN = 13.333, 7.5, 0.6
@@ -317,12 +318,12 @@ def _question(deck: _Deck) -> None:
             metric=study.metric.name,
             direction=texts(f"direction.{study.metric.direction}"),
             condition=context.condition(evidence.primary_condition),
-            margin=f"{study.metric.smallest_difference:g}",
+            margin=exact_text(study.metric.smallest_difference),
         ),
         arms_sentence(context),
     ]
     for limit in study.limits:
-        items.append(texts("question.constraint", metric=limit.name, limit=f"{limit.at_most:g}"))
+        items.append(texts("question.constraint", metric=limit.name, limit=exact_text(limit.at_most)))
     deck.bullets(texts("slides.question"), items)
 
 

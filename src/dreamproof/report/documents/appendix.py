@@ -31,6 +31,7 @@ from dreamproof.report.prose import (
     uncompared,
     verdict_sentence,
 )
+from dreamproof.report.rounding import exact_text
 from dreamproof.runs.layout import Cell
 from dreamproof.stats.limits import UNSEEN_FACTOR
 
@@ -74,7 +75,7 @@ def _question(document: Document, context: ReportContext) -> None:
             metric=study.metric.name,
             direction=texts(f"direction.{study.metric.direction}"),
             condition=context.deciding,
-            margin=f"{study.metric.smallest_difference:g}",
+            margin=exact_text(study.metric.smallest_difference),
         ),
         arms_sentence(context),
         texts(
@@ -87,7 +88,8 @@ def _question(document: Document, context: ReportContext) -> None:
         items.insert(1, texts("question.decides", conditions=context.listing(study.decides.limited)))
     if study.metric.checkpoint_rule is not None:
         items.insert(1, texts("question.checkpoint_rule", rule=study.metric.checkpoint_rule))
-    items[1:1] = [texts("question.constraint", metric=limit.name, limit=f"{limit.at_most:g}") for limit in study.limits]
+    limits = [{"metric": limit.name, "limit": exact_text(limit.at_most)} for limit in study.limits]
+    items[1:1] = [texts("question.constraint", **facts) for facts in limits]
     document.add(Bullets(items))
 
 

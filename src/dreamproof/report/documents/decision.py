@@ -9,6 +9,7 @@ from dreamproof.report.documents.tasks import other_score_note
 from dreamproof.report.headline import headline
 from dreamproof.report.lints.lint import LEVELS, NOTE, Lint
 from dreamproof.report.prose import as_of, complete, coverage_sentence, level_text, not_saved_sentence
+from dreamproof.report.rounding import exact_text
 from dreamproof.stats.verdict import Kind
 
 FIGURES = ("task_scores", "task_profile", "conditions", "conditions_cost", "curves_primary", "score_cost", "profile")
@@ -49,13 +50,13 @@ def _rule(context: ReportContext) -> str:
     """What decides, when it was declared, and which checkpoint counts if the study says so."""
     texts, evidence = context.texts, context.analysis.evidence
     study = evidence.study
-    limits = [texts("decision.rule_limit", metric=each.name, limit=f"{each.at_most:g}") for each in study.limits]
+    limits = [texts("decision.rule_limit", metric=each.name, limit=exact_text(each.at_most)) for each in study.limits]
     rule = texts(
         "decision.rule",
         metric=study.metric.name,
         condition=context.deciding,
         direction=texts(f"direction.{study.metric.direction}"),
-        margin=f"{study.metric.smallest_difference:g}",
+        margin=exact_text(study.metric.smallest_difference),
         limit="".join(limits),
         when=texts("decision.declared" if evidence.declared_before_runs else "decision.not_declared"),
     )

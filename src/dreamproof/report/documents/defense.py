@@ -7,6 +7,7 @@ from dreamproof.report.documents.steps import next_steps
 from dreamproof.report.hints import hints
 from dreamproof.report.markdown import cells_text
 from dreamproof.report.prose import answer, coverage_sentence, header, limit_sentences, lint_stamp, verdict_sentence
+from dreamproof.report.rounding import exact_text
 
 SUSPICIOUS = (
     "identical_arms",
@@ -37,7 +38,7 @@ def defense(context: ReportContext) -> Document:
     if seen:
         ask("q_harm", *seen)
     before = "defense.a_difference" if evidence.declared_before_runs else "defense.a_difference_later"
-    ask("q_difference", texts(before, margin=f"{evidence.study.metric.smallest_difference:g}"))
+    ask("q_difference", texts(before, margin=exact_text(evidence.study.metric.smallest_difference)))
     ask("q_ood", *_kinds(context))
     safe = limit_sentences(context)
     if safe:

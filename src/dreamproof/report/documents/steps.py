@@ -8,6 +8,7 @@ from dreamproof.report.data import Group
 from dreamproof.report.limits import Constrained
 from dreamproof.report.lints.lint import primary
 from dreamproof.report.prose import reference_breaks_limit, safer_elsewhere, seeds_price
+from dreamproof.report.rounding import exact_text
 from dreamproof.stats.describe import finite_values
 from dreamproof.stats.limits import seeds_to_show
 from dreamproof.stats.shape import ENOUGH_SEEDS
@@ -189,7 +190,7 @@ def _seeds_by_power(context: ReportContext) -> list[str]:
     found = seeds_price(context, fresh=used_up)
     if found is None:
         return [_unplanned(context)]
-    facts = {**found, "margin": f"{analysis.evidence.study.metric.smallest_difference:g}"}
+    facts = {**found, "margin": exact_text(analysis.evidence.study.metric.smallest_difference)}
     if found["count"] == 0:
         return [texts("step.enough_seeds", **facts)]
     if used_up:

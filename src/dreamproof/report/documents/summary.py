@@ -11,6 +11,7 @@ from dreamproof.report.limits import Constrained
 from dreamproof.report.lints.values import says_peak
 from dreamproof.report.numbers import DASH, group_key, number_text
 from dreamproof.report.prose import arm_reason, mean_sd
+from dreamproof.report.rounding import exact_text
 from dreamproof.settings.study import Constraint
 from dreamproof.stats.limits import LimitKind
 from dreamproof.stats.verdict import Kind
@@ -119,7 +120,7 @@ def _limited_column(context: ReportContext, limit: Constraint) -> Column:
     same = next(iter(shown)) if len(shown) == 1 else None
     where = texts("summary.worst", metric=limit.name) if same is None else column_title(context, same)
     floors = None if same is None else _floor_means(context, limit.name, [same[1]])
-    return _column(context, texts("summary.limited", metric=where, limit=f"{limit.at_most:g}"), cells, floors)
+    return _column(context, texts("summary.limited", metric=where, limit=exact_text(limit.at_most)), cells, floors)
 
 
 def _where_it_decides(analysis: Analysis, arm: str, metric: str) -> Constrained | None:

@@ -8,6 +8,7 @@ from dreamproof.report.context import ReportContext
 from dreamproof.report.data import Group, StudyEvidence
 from dreamproof.report.documents.tables import limit_of
 from dreamproof.report.figures.theme import INK, LIMIT, SOFT, ArmStyle, add_note, arm_styles, new_figure
+from dreamproof.report.rounding import exact_text
 from dreamproof.settings.study import Constraint
 from dreamproof.stats.describe import Interval, finite_values
 from dreamproof.stats.limits import LimitKind
@@ -87,7 +88,7 @@ def _panels(context: ReportContext, metric: str, limit: float | None) -> Figure 
     counts -= {0}
     seeds = "–".join(map(str, sorted({min(counts), max(counts)})))
     kind = "conditions" if limit is None else "conditions_cost"
-    add_note(figure, context.texts(f"figure_note.{kind}", seeds=seeds, limit=f"{limit or 0:g}"))
+    add_note(figure, context.texts(f"figure_note.{kind}", seeds=seeds, limit=exact_text(limit or 0.0)))
     return figure
 
 

@@ -9,6 +9,7 @@ from matplotlib.ticker import EngFormatter
 from dreamproof.report.context import ReportContext
 from dreamproof.report.curves import Curve, arm_band, read_curves
 from dreamproof.report.figures.theme import INK, LIMIT, ArmStyle, add_note, arm_styles, legend_below, new_figure
+from dreamproof.report.rounding import exact_text
 from dreamproof.runs.layout import Cell
 from dreamproof.settings.study import Constraint
 from dreamproof.stats.describe import finite_values
@@ -41,7 +42,7 @@ def _curves(context: ReportContext, metric: str, limit: float | None) -> Figure 
         if own:
             _draw_arm_curves(axes, own, styles[arm], arm, 0.0 if limit is not None else -np.inf)
     if limit is not None:
-        axes.axhline(limit, **LIMIT, label=f"{context.texts('axis.limit')} {limit:g}")
+        axes.axhline(limit, **LIMIT, label=f"{context.texts('axis.limit')} {exact_text(limit)}")
     _frame(axes, curves, [*_draw_floors(axes, context, metric, curves), *([] if limit is None else [limit])])
     axes.set_xlabel(context.texts("axis.agent_steps"))
     axes.set_ylabel(", ".join(sorted({curve.name for curve in curves.values()})))

@@ -15,6 +15,7 @@ from dreamproof.report.data import FINAL, Group
 from dreamproof.report.figures.conditions import DRAWABLE, INTERVAL_SEEDS, drawable_values, shown_interval
 from dreamproof.report.figures.theme import INK, LIMIT, SOFT, add_note, arm_styles, legend_below, new_figure
 from dreamproof.report.palette import COLOURS
+from dreamproof.report.rounding import exact_text
 from dreamproof.settings.study import Constraint
 from dreamproof.stats.describe import Floats, Interval
 from dreamproof.stats.permutation import fewest_seeds
@@ -76,7 +77,7 @@ def score_against_cost(context: ReportContext, constraint: Constraint) -> Figure
         )
     if not drawn:
         return None
-    limit = f"{context.texts('axis.limit')} {constraint.at_most:g}"
+    limit = f"{context.texts('axis.limit')} {exact_text(constraint.at_most)}"
     axes.axvline(constraint.at_most, **LIMIT, label=limit)
     checkpoint = next(iter(found.values())).checkpoint
     axes.set_xlabel(constraint.name if checkpoint == FINAL else f"{constraint.name}@{checkpoint}")
@@ -162,7 +163,7 @@ def power_curve(context: ReportContext) -> Figure | None:
     axes.yaxis.set_major_formatter(PercentFormatter(1.0))
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.set_xlabel(context.texts("axis.seeds_per_arm"))
-    axes.set_ylabel(context.texts("axis.power", margin=f"{margin:g}"))
+    axes.set_ylabel(context.texts("axis.power", margin=exact_text(margin)))
     _add_prices(axes, context)
     legend_below(figure, axes)
     add_note(figure, context.texts("figure_note.power", arms=len(analysis.treatments), fewest=fewest))
