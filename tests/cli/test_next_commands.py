@@ -6,6 +6,7 @@ import pytest
 import typer
 from tests.cli.conftest import Verb
 
+from dreamproof.base.errors import ExitCode
 from dreamproof.base.files import write_json
 from dreamproof.cli.run import _print_end
 from dreamproof.runs.layout import Cell
@@ -71,3 +72,20 @@ def test_a_complete_study_with_planned_seeds_left_says_how_to_add_them(dreamproo
     more = f"dreamproof report {file}; where it is not decided: dreamproof run {file} --until-decided\n"
     for verb in ("plan", "status"):
         assert dreamproof(verb, file).output.endswith(f"next        {more}")
+
+
+def test_a_reached_budget_is_explained_and_no_run_is_proposed_before_it_is_raised(
+    dreamproof: Verb, tmp_path: Path
+) -> None:
+    file = declare(tmp_path, money={"price_per_gpu_hour": 3600.0, "currency": "CNY", "budget": 2.0})
+    shown = dreamproof("run", file, *QUICK)
+    assert shown.code == ExitCode.BUDGET_REACHED
+    assert "¥1.20 kept back for saving and reports" in shown.output
+    proposed = f"next        raise money.budget in the study file, then dreamproof run {file}\n"
+    assert proposed in shown.output and dreamproof("status", file).output.endswith(proposed)
+    plan = dreamproof("plan", file).output
+    assert "forbids     nothing can start: " in plan and plan.endswith(proposed)
+    file.write_text(file.read_text().replace("budget: 2.0", "budget: 500.0"))
+    again = dreamproof("plan", file).output
+    assert "nothing can start" not in again and again.endswith(f"next        dreamproof run {file}\n")
+    assert dreamproof("status", file).output.endswith(f"next        dreamproof run {file}\n")

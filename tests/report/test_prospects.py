@@ -99,9 +99,28 @@ def test_a_proxy_that_is_named_ood_is_called_a_proxy(tmp_path: Path) -> None:
 def test_a_budget_that_ends_before_the_gap_is_named(tmp_path: Path) -> None:
     money = {"price_per_gpu_hour": 3.5, "currency": "CNY", "budget": 10.0}
     found = prospects(tmp_path, Forecast(36000.0, 36000.0, 36000.0, 35.0, 4, 4), seeds=5, money=money)
-    assert [one.text for one in found.obstacles] == [
-        "the missing cells take about ¥35.00, and ¥10.00 of the budget are left"
-    ]
+    [obstacle] = found.obstacles
+    assert obstacle.text == (
+        "the missing cells take about ¥35.00, and ¥10.00 of the budget are left, of which ¥0.32 are kept back for "
+        "saving and reports"
+    )
+
+
+@pytest.mark.parametrize(
+    ("left", "code"), [(35.34, None), (35.30, "budget"), (0.32, "budget"), (0.31, "budget_reached")]
+)
+def test_what_a_budget_pays_for_is_what_a_supervisor_starts(left: float, code: str | None, tmp_path: Path) -> None:
+    money = {"price_per_gpu_hour": 3.5, "currency": "CNY", "budget": 100.0}
+    opened = open_study(declare(tmp_path, seeds=5, money=money))
+    found = find_prospects(opened, Forecast(36000.0, 36000.0, 36000.0, 35.0, 4, 4), 100.0 - left, {})
+    assert [one.code for one in found.obstacles] == ([] if code is None else [code])
+
+
+def test_small_amounts_of_money_are_shown_apart(tmp_path: Path) -> None:
+    money = {"price_per_gpu_hour": 0.001, "currency": "CNY", "budget": 0.0100}
+    opened = open_study(declare(tmp_path, seeds=5, money=money, backend={"slots": 1}))
+    [obstacle] = find_prospects(opened, Forecast(36000.0, 36000.0, 36000.0, 0.0102, 4, 4), 0.0, {}).obstacles
+    assert obstacle.text.startswith("the missing cells take about ¥0.0102, and ¥0.0100 of the budget are left")
 
 
 def test_a_document_that_does_not_exist_is_named_before_the_night(tmp_path: Path) -> None:

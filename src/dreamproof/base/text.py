@@ -42,9 +42,9 @@ def bytes_text(count: float | None) -> str:
     return f"{size:.1f} TiB"
 
 
-def money_text(amount: float | None, currency: str | None) -> str:
+def money_text(amount: float | None, currency: str | None, decimals: int = 2) -> str:
     """¥38.20; other currencies keep their code: 38.20 CHF; a dash if the amount is unknown."""
-    return "–" if amount is None else _with_currency(f"{amount:.2f}", currency)
+    return "–" if amount is None else _with_currency(f"{amount:.{decimals}f}", currency)
 
 
 def _with_currency(number: str, currency: str | None) -> str:

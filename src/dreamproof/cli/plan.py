@@ -10,6 +10,7 @@ from dreamproof.cli.printing import (
     JsonOption,
     SeedsOption,
     StudyArgument,
+    next_of_budget,
     next_of_complete,
     print_deprecations,
     print_json,
@@ -169,6 +170,8 @@ def plan_text(opened: "OpenStudy", facts: dict[str, Any], study: str) -> str:
         lines.append(f"next        dreamproof why {quoted(study)} {left_out[0]}")
     elif nothing:
         lines.append(f"next        {next_of_complete(opened, study)}")
+    elif verb == "run" and any(one["code"] == "budget_reached" for one in facts["obstacles"]):
+        lines.append(f"next        {next_of_budget(study)}")
     else:
         lines.append(f"next        dreamproof {verb} {quoted(study)}")
     return "\n".join(lines)

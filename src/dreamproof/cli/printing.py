@@ -47,6 +47,11 @@ def table(header: list[str], rows: list[list[str]]) -> str:
     return "\n".join(line.rstrip() for line in lines)
 
 
+def next_of_budget(named: str) -> str:
+    """What to do with a study whose budget lets nothing start."""
+    return f"raise money.budget in the study file, then dreamproof run {quoted(named)}"
+
+
 def next_of_complete(opened: "OpenStudy", named: str) -> str:
     """What to do with a study in which nothing is missing; `named` is what a person called it."""
     report, study = f"dreamproof report {quoted(named)}", opened.study

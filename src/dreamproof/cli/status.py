@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from dreamproof.base.text import quoted, shown_conditions
-from dreamproof.cli.printing import JsonOption, StudyArgument, next_of_complete, print_json, print_text
+from dreamproof.cli.printing import JsonOption, StudyArgument, next_of_budget, next_of_complete, print_json, print_text
 
 if TYPE_CHECKING:
     from dreamproof.study.plan.open_study import OpenStudy
@@ -162,6 +162,8 @@ def _shortened(lines: list[str]) -> list[str]:
 
 
 def _next_command(opened: "OpenStudy", overview: "Overview", study: str) -> str:
+    from dreamproof.study.money.budget import money_reserve
+
     if overview.complete:
         return next_of_complete(opened, study)
     if opened.folder.is_export:
@@ -172,4 +174,7 @@ def _next_command(opened: "OpenStudy", overview: "Overview", study: str) -> str:
         return f"dreamproof why {quoted(study)} {next(iter(overview.quarantined))}"
     if overview.stopped or (overview.not_saved and not overview.train.get("missing")):
         return f"dreamproof why {quoted(study)} {next(iter({**overview.stopped, **overview.not_saved}))}"
+    reached, budget = opened.state.budget_reached, opened.study.money.budget
+    if reached is not None and budget is not None and reached + money_reserve(opened.study).money >= budget:
+        return next_of_budget(study)
     return f"dreamproof run {quoted(study)}"

@@ -20,6 +20,7 @@ from dreamproof.stats.power import ALPHA, sd_upper_bound, seeds_needed
 from dreamproof.stats.sequential import make_look_plan
 from dreamproof.study.ledger.chain import checked_rows
 from dreamproof.study.ledger.state import StudyState
+from dreamproof.study.money.budget import money_reserve
 from dreamproof.study.money.spending import Forecast, cell_seconds, money_per_ms
 from dreamproof.study.plan.commands import trains_no_policy
 from dreamproof.study.plan.gap import find_gap
@@ -290,11 +291,22 @@ def _condition(study: Study, condition: StudyCondition) -> list[Obstacle]:
 
 
 def _budget(study: Study, forecast: Forecast, spent: float) -> list[Obstacle]:
-    budget, currency = study.money.budget, study.money.currency
-    if budget is None or forecast.money is None or forecast.money <= budget - spent:
+    """A budget that is reached before the gap is closed, by the rule of the supervisor."""
+    budget, currency, kept = study.money.budget, study.money.currency, money_reserve(study).money
+    if budget is None or not (forecast.cells or forecast.eval_cells):
         return []
-    left, needed = money_text(budget - spent, currency), money_text(forecast.money, currency)
-    return [Obstacle(FORBIDS, "budget", f"the missing cells take about {needed}, and {left} of the budget are left")]
+    left, needed = budget - spent - kept, forecast.money or 0.0
+    digits = digits_apart(needed, left, 2)
+    shown = [money_text(amount, currency, digits) for amount in (needed, max(0.0, budget - spent), kept)]
+    if left <= 0 < kept:
+        text = (
+            f"nothing can start: {shown[1]} of the budget are left, and {shown[2]} are kept back for saving and reports"
+        )
+        return [Obstacle(FORBIDS, "budget_reached", text)]
+    if needed <= left:
+        return []
+    text = f"the missing cells take about {shown[0]}, and {shown[1]} of the budget are left"
+    return [Obstacle(FORBIDS, "budget", f"{text}, of which {shown[2]} are kept back for saving and reports")]
 
 
 def _documents(opened: OpenStudy) -> list[Obstacle]:

@@ -46,7 +46,7 @@ from dreamproof.study.ledger.events import (
     StopRequested,
 )
 from dreamproof.study.ledger.index import WORTH_EVENTS, write_index
-from dreamproof.study.money.budget import Budget
+from dreamproof.study.money.budget import STOP_GRACE_SECONDS, Budget
 from dreamproof.study.plan.code_watch import CodeWatch
 from dreamproof.study.plan.gap import EVERYTHING, PlannedAttempt, PlanQueries, Selection, find_gap, jobs
 from dreamproof.study.plan.on_disk import cell_fault
@@ -61,7 +61,6 @@ TICK_SECONDS = 1.0
 BEGINNING_TICK_SECONDS = 0.1
 MAX_LOSSES = 3
 """How often proofs that vanish during one run are taken in before it ends."""
-STOP_GRACE_SECONDS = 60.0
 ELSEWHERE = "the study folder was moved or copied while this attempt ran; it writes to the folder where it began"
 
 
@@ -469,7 +468,7 @@ class Supervisor:
         if self.state.budget_reached is None and self._budget.is_reached(self.monotonic()):
             self.record(BudgetReached(round(self._budget.spent(self.monotonic()), 6), budget))
         if self.state.budget_reached is not None:
-            self._stop_all("budget reached", self._budget.grace_seconds)
+            self._stop_all("budget reached", self._budget.reserve.grace_seconds)
 
     def _stop_all(self, reason: str, grace_seconds: float) -> None:
         for watched in self.watched.values():

@@ -11,6 +11,7 @@ from dreamproof.study.ledger.chain import lost_end
 from dreamproof.study.ledger.clock import Moment, jump_text
 from dreamproof.study.ledger.lease import is_copy, living_holder
 from dreamproof.study.ledger.status import NOT_SAVED, STATUSES, as_seen, eval_status, not_saved_cells, train_status
+from dreamproof.study.money.budget import money_reserve
 from dreamproof.study.money.spending import money_per_ms, without_evaluations
 from dreamproof.study.plan.gap import find_gap
 from dreamproof.study.plan.on_disk import cell_fault
@@ -180,7 +181,9 @@ def _notices(opened: OpenStudy, running: list[RunningCell], supervised: bool) ->
     if state.breaker is not None:
         notices.append(f"breaker: {state.breaker}")
     if state.budget_reached is not None:
-        notices.append(f"budget reached: {money_text(state.budget_reached, opened.study.money.currency)} spent")
+        amounts = (state.budget_reached, money_reserve(opened.study).money)
+        spent, kept = (money_text(amount, opened.study.money.currency) for amount in amounts)
+        notices.append(f"budget reached: {spent} spent, {kept} kept back for saving and reports")
     notices += [
         f"{count_text(n, 'value')} of {place}: reported, not proven" for place, n in state.imported_values.items()
     ]
