@@ -17,7 +17,7 @@ from dreamproof.stats.describe import Interval
 OPEN, CLOSE = "\ue000", "\ue001"
 TOKEN = re.compile(f"{OPEN}([0-9]{{1,9}}){CLOSE}")
 DASH = "–"
-SMALLEST, MOST_DECIMALS = 1e-9, 9
+SMALLEST, MAX_DECIMALS = 1e-9, 9
 KEY_PARTS = (  # an end of a named interval, an end of the interval that a key has by itself, any other number
     re.compile(r"(.+)\.((?:t|bootstrap|improvement|paired)_(?:low|high))"),
     re.compile(r"(.+)_(low|high)"),
@@ -112,7 +112,7 @@ def number_text(value: float | None, decimals: int) -> str:
 
 def _text_beside(value: float, decimals: int, beside: tuple[float, ...]) -> str:
     """A number with so many decimals, or more where it would be shown on another side of a number `beside` it."""
-    texts = (number_text(value, more) for more in range(decimals, MOST_DECIMALS + 1))
+    texts = (number_text(value, more) for more in range(decimals, MAX_DECIMALS + 1))
     right = (text for text in texts if text == DASH or same_side(float(text.replace("−", "-")), value, beside))
     return next(right, number_text(value, decimals))
 

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterable
 
-MOST_DIGITS = 15
+MAX_DIGITS = 15
 TWO_DIGITS_BELOW = 3.55  # the rule of the Particle Data Group: 1.00 to 3.54 keep two digits, 3.55 to 9.49 one
 NEXT_POWER_FROM = 9.5
 
@@ -24,7 +24,7 @@ def same_side(shown: float, value: float, beside: Iterable[float]) -> bool:
 
 def digits_apart(larger: float, smaller: float, digits: int, form: str = "f") -> int:
     """So many digits, at least `digits`, that the larger of two numbers is also shown as the larger one."""
-    for more in range(digits, MOST_DIGITS):
+    for more in range(digits, MAX_DIGITS):
         if float(f"{larger:.{more}{form}}") > float(f"{smaller:.{more}{form}}"):
             return more
     return digits
@@ -32,7 +32,7 @@ def digits_apart(larger: float, smaller: float, digits: int, form: str = "f") ->
 
 def exact_text(value: float) -> str:
     """A declared number with all of its digits."""
-    return f"{value:.{MOST_DIGITS}g}"
+    return f"{value:.{MAX_DIGITS}g}"
 
 
 def round_by(text: str, value: float | None, uncertainty: float | None, beside: Iterable[float] = ()) -> str:
