@@ -10,6 +10,7 @@ from dreamproof.base.errors import ExitCode
 from dreamproof.report import next_seeds
 from dreamproof.report.analysis import analyse
 from dreamproof.report.loading import load
+from dreamproof.stats.sequential import NextBatch
 from dreamproof.study.plan.open_study import open_study
 from dreamproof.testing.small_study import QUICK, declare
 
@@ -68,6 +69,26 @@ def test_a_maximum_that_is_lowered_later_drops_no_seed(tmp_path: Path, dreamproo
     file.write_text(file.read_text().replace("maximum_seeds: 6", edited))
     dreamproof("run", file, "--no-check", "--no-report", "--plain")
     assert len(open_study(file).study.seeds) == 6 and "12/12 proven" in dreamproof("status", file).output
+
+
+def test_the_price_of_a_batch_is_named_before_it_is_trained(tmp_path: Path, dreamproof: Any) -> None:
+    file = declare(tmp_path, seeds=3, maximum_seeds=6, money={"price_per_gpu_hour": 3600.0, "currency": "CNY"})
+    shown = dreamproof("run", file, "--until-decided", "--no-check", "--no-report", "--plain")
+    assert "continuing with 6 seeds per arm, 6 more cells in all arms, about ¥" in shown.output
+
+
+def test_a_batch_that_the_budget_does_not_pay_for_is_refused_with_the_amounts(
+    tmp_path: Path, dreamproof: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    money = {"price_per_gpu_hour": 3600.0, "currency": "CNY", "budget": 4000.0}
+    file = declare(tmp_path, seeds=3, maximum_seeds=6, money=money)
+    answer = NextBatch(False, 3, "budget", 700.0042, 700.0041)
+    monkeypatch.setattr("dreamproof.report.next_seeds", lambda root: answer)
+    shown = dreamproof("run", file, "--until-decided", "--no-check", "--no-report", "--plain")
+    assert shown.code == 0 and seeds_on_record(file) == [[0, 1, 2]]
+    assert "the next batch takes about ¥700.0042; of the budget ¥700.0041 are left for it" in shown.output
+    assert "¥328.00 are kept back for saving and reports" in shown.output
+    assert f"Raise money.budget, then dreamproof run {file} --until-decided" in shown.output
 
 
 def test_a_file_that_was_edited_during_a_run_is_not_copied_as_what_was_declared(

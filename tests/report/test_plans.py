@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from dreamproof.report import make_context, next_seeds
+from dreamproof.report.context import ReportContext
 from dreamproof.report.documents.steps import next_steps
 from dreamproof.report.prose import verdict_sentence
 from dreamproof.settings.study import Study
@@ -14,6 +15,7 @@ from dreamproof.stats.sequential import make_look_plan, shrinkage_after_stopping
 from dreamproof.stats.verdict import Kind, Question, judge
 from dreamproof.study.ledger import events
 from dreamproof.study.ledger.chain import Ledger
+from dreamproof.study.money.spending import count_money
 from dreamproof.testing.made_study import Plan, declaration, make_study
 
 
@@ -163,3 +165,66 @@ def test_a_lint_on_one_arm_does_not_end_the_plan_of_another(tmp_path: Path) -> N
     analysis = make_context(root, "en").analysis
     assert {lint.arms for lint in analysis.lints if lint.level == "block"} == {("twin", "other")}
     assert next_seeds(root).reason == "continue"
+
+
+MONEY = {"price_per_gpu_hour": 3.5, "currency": "CNY"}
+SEQUENTIAL = {"maximum_seeds": 20, "backend": {"slots": 3}, "constraint": None}
+
+
+def sequential(root: Path, arms: tuple[str, ...] = ("baseline", "u_only", "full"), **more: Any) -> ReportContext:
+    plan = Plan(arms=arms, curves=False, trails=False, deaths=False, more=SEQUENTIAL | {"money": MONEY} | more)
+    return make_context(make_study(root, plan), "en")
+
+
+def test_a_further_batch_has_one_price_that_of_all_arms_with_idle_slots(tmp_path: Path) -> None:
+    context = sequential(tmp_path / "study", metric={"name": "return", "smallest_difference": 1.5})
+    analysis, state = context.analysis, context.analysis.evidence.state
+    assert state is not None and state.study is not None and analysis.next is not None
+    assert [arm for arm in analysis.treatments if analysis.undecided(arm)] == ["u_only"]
+    assert analysis.next.seeds_per_arm == 10 and analysis.seeds_planned == 9
+    first, second, *_ = next_steps(context)
+    price = context.price(analysis.next.price)
+    assert f"at 10 seeds per arm: 15 cells, 0.54 GPU hours, {price} (" in first
+    assert "It trains all 3 arms" in first and "decided arms keep their verdict" in first
+    assert "9 seeds per arm. The planned analysis at 10 seeds has them: " in second
+    assert f"5 more in all 3 arms = 15 cells, 0.54 GPU hours, {price}." in second
+    state.redeclare(state.study.model_copy(update={"seeds": list(range(10))}))
+    assert state.last_moment is not None
+    forecast = count_money(state, state.last_moment).forecast
+    assert forecast.money == pytest.approx(analysis.next.price) and forecast.cells == 15
+
+
+def test_where_no_arm_is_decided_nothing_is_said_of_decided_arms(tmp_path: Path) -> None:
+    context = sequential(tmp_path / "study", arms=("baseline", "u_only"))
+    assert "decided arms" not in " ".join(next_steps(context))
+
+
+@pytest.mark.parametrize(("share", "reason"), [(0.999, "budget"), (1.001, "continue")])
+def test_a_batch_is_added_only_where_its_price_and_what_is_kept_back_are_left(
+    tmp_path: Path, share: float, reason: str
+) -> None:
+    metric = {"name": "return", "smallest_difference": 1.5}
+    analysis = sequential(tmp_path / "free", metric=metric).analysis
+    assert analysis.next is not None and analysis.next.price is not None
+    needed, kept = analysis.spending.spent + analysis.next.price, 3 * 82 * 3.5 / 3600
+    context = sequential(tmp_path / "study", metric=metric, money={**MONEY, "budget": needed + share * kept})
+    found, steps = context.analysis.next, "\n".join(next_steps(context))
+    assert found is not None and found.reason == reason
+    clause = "does not cover these ¥1.9" if reason == "budget" else f"covers these ¥{analysis.next.price:.4f}"
+    left = analysis.next.price + (share - 1) * kept
+    assert "Continue to the next declared analysis, at 10 seeds per arm: " in steps
+    assert f"The budget {clause}: ¥{left:.4f} are left for work" in steps
+
+
+def test_missing_cells_have_the_price_that_plan_gives(tmp_path: Path) -> None:
+    missing = ("u_only/3", "u_only/4")
+    plan = Plan(arms=("baseline", "u_only"), missing=missing, curves=False, more=SEQUENTIAL | {"money": MONEY})
+    context = make_context(make_study(tmp_path / "study", plan), "en")
+    state = context.analysis.evidence.state
+    assert state is not None and state.last_moment is not None
+    forecast = count_money(state, state.last_moment).forecast
+    assert forecast.billed_seconds is not None and forecast.busy_seconds is not None
+    assert forecast.billed_seconds > 1.2 * forecast.busy_seconds
+    train, evaluate, *_ = next_steps(context)
+    assert f"GPU hours, {context.price(forecast.money)} (" in train
+    assert evaluate == "Evaluate the 6 missing eval cells: part of the hours and the price above."

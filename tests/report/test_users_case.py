@@ -86,7 +86,7 @@ def test_completion_and_decision_have_a_price(decision: str) -> None:
     assert "The plan ends at 5 seeds per arm" in decision
     assert "A new study of the 4 arms with 52 fresh seeds each" in decision
     assert "208 cells, 350 GPU hours, ¥1,200." in decision
-    assert "does not cover it: raise the budget, or stop spending on this question." in decision
+    assert "Raise the budget, or stop spending on this question." in decision
 
 
 def test_the_bill_is_held_against_the_record(users_case: Path) -> None:

@@ -38,7 +38,7 @@ def question(**changes: object) -> BatchQuestion:
 
 
 def test_an_undecided_study_gets_its_next_batch() -> None:
-    answer = next_batch(question(price_per_seed=2.0, money_left=50.0))
+    answer = next_batch(question(price_of=lambda seeds: 2.0 * seeds, money_left=50.0))
     assert (answer.add_seeds, answer.seeds_per_arm, answer.price) == (True, 10, 10.0)
     assert answer.seeds([0, 1, 2, 3, 7]) == [0, 1, 2, 3, 7, 8, 9, 10, 11, 12]
 
@@ -49,7 +49,7 @@ def test_an_undecided_study_gets_its_next_batch() -> None:
         ({"undecided_arms": ()}, "decided"),
         ({"missing_cells": 2}, "gap"),
         ({"seeds_done": 15}, "maximum"),
-        ({"price_per_seed": 2.0, "money_left": 9.99}, "budget"),
+        ({"price_of": lambda seeds: 2.0 * seeds, "money_left": 9.99}, "budget"),
         ({"blocked_by": ("identical_values",)}, "blocked"),
     ],
 )

@@ -10,11 +10,12 @@ import typer
 
 from dreamproof.base.errors import BadInput, ExitCode, ReportFailed
 from dreamproof.base.files import real_path
-from dreamproof.base.text import quoted
+from dreamproof.base.text import count_text, money_text, quoted
 from dreamproof.cli.printing import ArmsOption, SeedsOption, StudyArgument, print_deprecations, print_text
 
 if TYPE_CHECKING:
     from dreamproof.cli.live import View
+    from dreamproof.stats.sequential import NextBatch
     from dreamproof.study.ledger.chain import Ledger
     from dreamproof.study.plan.open_study import OpenStudy
     from dreamproof.study.plan.provenance import Accepted
@@ -49,7 +50,8 @@ def run(
     until_decided: Annotated[
         bool,
         typer.Option(
-            "--until-decided", help="Add planned batches of seeds until decided, maximum_seeds or the budget."
+            "--until-decided",
+            help="Add planned batches of seeds in all arms until decided, maximum_seeds or the budget.",
         ),
     ] = False,
     no_report: Annotated[bool, typer.Option("--no-report", help="Write no reports at the end.")] = False,
@@ -181,7 +183,6 @@ NO_MORE_SEEDS = {
     "gap": "declared cells are missing",
     "blocked": "a lint blocks all verdicts; see the decision report",
     "maximum": "maximum_seeds is reached",
-    "budget": "the next batch would exceed the budget",
 }
 
 
@@ -191,13 +192,37 @@ def _add_seeds(opened: "OpenStudy", ledger: "Ledger", view: "View", accepted: "A
     from dreamproof.study import session
 
     answer = next_seeds(opened.folder.root)
+    if answer.reason == "budget":
+        view.show(_over_budget(opened, answer))
+        return False
     if not answer.add_seeds:
         view.show(f"no seeds added: {NO_MORE_SEEDS[answer.reason]}")
         return False
+    cells = len(opened.study.arms) * (answer.seeds_per_arm - len(opened.study.seeds))
     for change in session.add_seeds(opened, ledger, answer.seeds(opened.study.seeds), accepted):
         view.show(change)
-    view.show(f"not decided: continuing with {answer.seeds_per_arm} seeds per arm")
+    takes = f"{count_text(cells, 'more cell')} in all arms"
+    if answer.price:
+        takes += f", about {money_text(answer.price, opened.study.money.currency)}"
+    view.show(f"not decided: continuing with {answer.seeds_per_arm} seeds per arm, {takes}")
     return True
+
+
+def _over_budget(opened: "OpenStudy", batch: "NextBatch") -> str:
+    """Why the budget lets no batch of seeds start, and what to do."""
+    from dreamproof.report.rounding import digits_apart
+    from dreamproof.study.money.budget import money_reserve
+
+    currency = opened.study.money.currency
+    price, left = batch.price or 0.0, batch.money_left or 0.0
+    digits = digits_apart(price, left, 2)
+    needed, rest = (money_text(amount, currency, digits) for amount in (price, left))
+    kept = money_text(money_reserve(opened.study).money, currency)
+    return (
+        f"no seeds added: the next batch takes about {needed}; of the budget {rest} are left for it, and {kept} are "
+        "kept back for saving and reports. Raise money.budget, then "
+        f"dreamproof run {quoted(opened.named)} --until-decided"
+    )
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from dreamproof.report.lints import find_lints
 from dreamproof.report.lints.lint import BLOCK, LEVELS, WARN, Lint
 from dreamproof.report.rounding import digits_apart
 from dreamproof.report.shifts import mean_scores, other_conditions, over_shifted_conditions
-from dreamproof.report.spending import Spending, count_spending
+from dreamproof.report.spending import Spending, count_spending, seconds_of_seeds
 from dreamproof.report.validation import ArmValidation, validation_by_arm
 from dreamproof.runs.layout import Cell
 from dreamproof.stats.compare import Comparison, compare, holm
@@ -352,10 +352,19 @@ def _next_batch(analysis: Analysis) -> NextBatch:
     open_arms = tuple(arm for arm in undecided if not any(_blocks(lint, arm) for lint in lasting))
     blocking = () if open_arms else tuple(lint.code for lint in lasting)
     done = len(evidence.study.seeds)
-    per_cell = analysis.spending.price_per_cell
-    price = None if per_cell is None else per_cell * len(evidence.arms)
     missing = analysis.spending.missing_cells + analysis.spending.missing_evals
     question = BatchQuestion(
-        analysis.look_plan, done, open_arms or tuple(undecided), blocking, missing, price, analysis.spending.money_left
+        analysis.look_plan,
+        done,
+        open_arms or tuple(undecided),
+        blocking,
+        missing,
+        lambda seeds: _price_of_seeds(analysis, seeds),
+        analysis.spending.money_left,
     )
     return next_batch(question)
+
+
+def _price_of_seeds(analysis: Analysis, count: int) -> float | None:
+    seconds = seconds_of_seeds(analysis.evidence, analysis.spending, count)
+    return None if seconds is None else analysis.spending.money(seconds)

@@ -12,6 +12,7 @@ from dreamproof.report.lints.lint import BLOCK, Lint, names
 from dreamproof.report.numbers import DASH, group_key
 from dreamproof.report.quotes import translated
 from dreamproof.report.rounding import digits_apart, exact_text
+from dreamproof.report.spending import seconds_of_seeds
 from dreamproof.stats.limits import fewest_seeds_to_keep
 from dreamproof.stats.permutation import smallest_possible_p
 from dreamproof.stats.verdict import Kind, Verdict, Why
@@ -408,21 +409,26 @@ def not_saved_sentence(context: ReportContext) -> list[str]:
 
 
 def seeds_price(context: ReportContext, fresh: bool = False) -> dict[str, object] | None:
-    """How many more seeds per arm are needed (all of them if `fresh`), their hours and price; None if unknown."""
+    """How many more seeds per arm are needed, their hours and price; None if unknown.
+
+    Up to the planned look that has them, in all arms; if `fresh`, all of them in a study of the undecided arms.
+    """
     analysis = context.analysis
     needed = analysis.seeds_planned
     spending = analysis.spending
     if needed is None:
         return None
-    have = len(analysis.evidence.study.seeds)
-    more = needed if fresh else max(0, needed - have)
-    arms = 1 + len(analysis.open_arms)
-    per_cell = spending.seconds_per_cell
-    train = None if per_cell is None else per_cell + spending.conditions * (spending.seconds_per_eval or 0.0)
-    seconds = None if train is None else more * arms * train
+    have, evidence = len(analysis.evidence.study.seeds), analysis.evidence
+    look = next((seeds for seeds in analysis.look_plan.looks if seeds >= needed), needed)
+    more = needed if fresh else max(0, look - have) if needed > have else 0
+    arms = 1 + len(analysis.open_arms) if fresh else len(evidence.arms)
+    each = spending.seconds_per_fresh_cell
+    work = None if each is None else more * arms * each
+    seconds = work if fresh else seconds_of_seeds(evidence, spending, more)
     price = None if seconds is None else spending.money(seconds)
     return {
         "needed": f"{needed:,}",
+        "look": f"{look:,}",
         "more": f"{more:,}",
         "arms": arms,
         "cells": f"{more * arms:,}",

@@ -6,7 +6,9 @@ from dreamproof.report.data import StudyEvidence
 from dreamproof.runs.layout import Cell
 from dreamproof.study.ledger.clock import SUSPENDED
 from dreamproof.study.ledger.status import NOT_SAVED
-from dreamproof.study.money.spending import count_money
+from dreamproof.study.money.budget import money_reserve
+from dreamproof.study.money.spending import Forecast, count_money, forecast_seeds
+from dreamproof.study.preflight.measured import read_measured
 
 
 @dataclass
@@ -24,6 +26,10 @@ class Spending:
     price_per_hour: float = 0.0
     currency: str | None = None
     budget: float | None = None
+    kept_back: float = 0.0
+    """Money of the budget that a run keeps back for saving and reports."""
+    imported_seconds: float = 0.0
+    """Of runs made outside the study that its ledger knows; they are not paid out of its budget."""
     useful_seconds: float = 0.0
     wasted_seconds: float = 0.0
     idle_seconds: float = 0.0
@@ -40,7 +46,8 @@ class Spending:
     missing_evals: int = 0
     conditions: int = 0
     attempts: int = 0
-    forecast_seconds: float | None = None
+    forecast: Forecast | None = None
+    """Of everything declared and not proven, by the study's own ledger; None without one, or if nothing is missing."""
     not_saved_cells: int = 0
     """Cells that were trained to their end and not saved, and the hours that they took."""
     not_saved_seconds: float = 0.0
@@ -65,23 +72,43 @@ class Spending:
 
     @property
     def money_left(self) -> float | None:
-        return None if self.budget is None else max(0.0, self.budget - max(self.spent, self.paid or 0.0))
+        """Of the budget, for further work: without runs made outside, and without what a run keeps back."""
+        if self.budget is None:
+            return None
+        spent = self.spent - self.money(self.imported_seconds)
+        return max(0.0, self.budget - max(spent, self.paid or 0.0) - self.kept_back)
 
     @property
     def price_per_cell(self) -> float | None:
         """One more train cell with all its conditions."""
+        seconds = self.seconds_per_fresh_cell
+        return None if seconds is None else self.money(seconds)
+
+    @property
+    def seconds_per_fresh_cell(self) -> float | None:
+        """GPU-seconds of work on one more train cell with all its conditions."""
         if self.seconds_per_cell is None:
             return None
-        return self.money(self.seconds_per_cell + self.conditions * (self.seconds_per_eval or 0.0))
+        return self.seconds_per_cell + self.conditions * (self.seconds_per_eval or 0.0)
 
     @property
     def completion_seconds(self) -> float | None:
-        """GPU-seconds of everything declared and not proven; the study's own forecast if it has one."""
-        if self.forecast_seconds is not None:
-            return self.forecast_seconds
+        """GPU-seconds that closing the gap is billed with; the study's own forecast if it has one."""
+        if self.forecast is not None and self.forecast.billed_seconds is not None:
+            return self.forecast.billed_seconds
         if self.missing_cells and self.seconds_per_cell is None:
             return None
         return self.missing_cells * (self.seconds_per_cell or 0.0) + self.missing_evals * (self.seconds_per_eval or 0.0)
+
+
+def seconds_of_seeds(evidence: StudyEvidence, spending: Spending, count: int) -> float | None:
+    """GPU-seconds that so many further seeds in all arms are billed with; None if unknown."""
+    if evidence.state is not None:
+        forecast = forecast_seeds(evidence.state, count, read_measured(evidence.folder.preflight).rates)
+        if forecast.billed_seconds is not None:
+            return forecast.billed_seconds
+    each = spending.seconds_per_fresh_cell
+    return None if each is None else each * count * len(evidence.arms)
 
 
 def count_spending(evidence: StudyEvidence) -> Spending:
@@ -91,6 +118,7 @@ def count_spending(evidence: StudyEvidence) -> Spending:
         price_per_hour=money.price_per_gpu_hour * money.gpus_per_attempt,
         currency=money.currency,
         budget=money.budget,
+        kept_back=money_reserve(evidence.study).money,
         missing_cells=sum(not facts.trained for facts in evidence.cells.values()),
         missing_evals=sum(not facts.evaluated for facts in evidence.evals.values()),
         conditions=len(evidence.study.conditions),
@@ -115,7 +143,8 @@ def _count_attempts(evidence: StudyEvidence, spending: Spending) -> None:
     state = evidence.state
     if state is None or state.study is None or state.last_moment is None:
         return
-    costs = count_money(state, state.last_moment)
+    costs = count_money(state, state.last_moment, probed_rates=read_measured(evidence.folder.preflight).rates)
+    spending.imported_seconds = costs.imported_ms / 1000
     spending.useful_seconds, spending.wasted_seconds = costs.useful_ms / 1000, costs.wasted_ms / 1000
     spending.idle_seconds = costs.idle_ms / 1000
     jumps = costs.clock_jumps
@@ -125,7 +154,7 @@ def _count_attempts(evidence: StudyEvidence, spending: Spending) -> None:
     for text, cost in costs.cells.items():
         spending.by_cell[Cell.parse(text)] = Use(cost.useful_ms / 1000, cost.wasted_ms / 1000)
     if spending.missing_cells or spending.missing_evals:
-        spending.forecast_seconds = costs.forecast.busy_seconds
+        spending.forecast = costs.forecast
     for text, part in costs.imported.items():
         use = spending.by_cell.setdefault(Cell.parse(text), Use())
         use.useful_seconds += part.useful_ms / 1000

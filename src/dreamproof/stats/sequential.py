@@ -1,6 +1,6 @@
 """Looks at the evidence in batches of seeds with the error rate kept, and what to do after each look."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import e, log
@@ -115,7 +115,8 @@ class BatchQuestion:
     undecided_arms: tuple[str, ...]
     blocked_by: tuple[str, ...] = ()
     missing_cells: int = 0
-    price_per_seed: float | None = None
+    price_of: Callable[[int], float | None] = lambda seeds: None
+    """The price of so many further seeds per arm; None if it is unknown."""
     money_left: float | None = None
 
 
@@ -129,6 +130,7 @@ class NextBatch:
     seeds_per_arm: int
     reason: str
     price: float | None = None
+    money_left: float | None = None
 
     def seeds(self, declared: Sequence[int]) -> list[int]:
         """The seed numbers to have in all: the declared ones, then the next free numbers."""
@@ -152,7 +154,7 @@ def next_batch(question: BatchQuestion) -> NextBatch:
     ahead = [seeds for seeds in question.plan.looks if seeds > done]
     if not ahead:
         return NextBatch(False, done, "maximum")
-    price = None if question.price_per_seed is None else question.price_per_seed * (ahead[0] - done)
+    price = question.price_of(ahead[0] - done)
     if price is not None and question.money_left is not None and price > question.money_left:
-        return NextBatch(False, done, "budget", price)
-    return NextBatch(True, ahead[0], "continue", price)
+        return NextBatch(False, done, "budget", price, question.money_left)
+    return NextBatch(True, ahead[0], "continue", price, question.money_left)

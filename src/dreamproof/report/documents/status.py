@@ -110,13 +110,14 @@ def _eta(context: ReportContext) -> str:
         return texts("status.eta_done")
     if seconds is None or not seconds:
         return texts("status.eta_unknown")
-    slots = context.analysis.evidence.study.backend.slots
+    slots, forecast = context.analysis.evidence.study.backend.slots, spending.forecast
+    wall = seconds / slots if forecast is None or forecast.wall_seconds is None else forecast.wall_seconds
     return texts(
         "status.eta_sentence",
         cells=spending.missing_cells,
         evals=spending.missing_evals,
         hours=context.planned_hours(seconds),
-        wall=local_duration(seconds / slots, texts),
+        wall=local_duration(wall, texts),
         slots=slots,
         price=context.price(spending.money(seconds)),
     )

@@ -2,15 +2,18 @@
 
 import numpy as np
 
+from dreamproof.base.text import money_text, two_digits
 from dreamproof.report.analysis import Analysis
 from dreamproof.report.context import ReportContext
 from dreamproof.report.data import Group
 from dreamproof.report.limits import Constrained
 from dreamproof.report.lints.lint import primary
 from dreamproof.report.prose import reference_breaks_limit, safer_elsewhere, seeds_price
-from dreamproof.report.rounding import exact_text
+from dreamproof.report.rounding import digits_apart, exact_text
+from dreamproof.report.spending import seconds_of_seeds
 from dreamproof.stats.describe import finite_values
 from dreamproof.stats.limits import seeds_to_show
+from dreamproof.stats.sequential import NextBatch
 from dreamproof.stats.shape import ENOUGH_SEEDS
 from dreamproof.stats.verdict import Kind, Why
 
@@ -99,8 +102,11 @@ def _limit_seeds(context: ReportContext, arm: str) -> list[str]:
     if needed is None:
         return []
     planned = max(analysis.look_plan.maximum, len(study.seeds)) >= needed
-    per_cell, more = analysis.spending.price_per_cell, needed - len(study.seeds) if planned else needed
-    price = context.price(None if per_cell is None else per_cell * max(0, more))
+    spending, each = analysis.spending, analysis.spending.seconds_per_fresh_cell
+    seconds = None if each is None else each * needed
+    if planned:
+        seconds = seconds_of_seeds(analysis.evidence, spending, max(0, needed - len(study.seeds)))
+    price = context.price(None if seconds is None else spending.money(seconds))
     return [context.texts(f"step.limit_seeds{'' if planned else '_new'}", arm=arm, needed=needed, price=price)]
 
 
@@ -127,14 +133,24 @@ def _gap(context: ReportContext) -> list[str]:
         again, hours = " --retry-stopped" if held else "", context.planned_hours(seconds)
         steps.append(texts(key, cells=spending.missing_cells, hours=hours, price=price, again=again))
     if spending.missing_evals:
-        seconds = None if spending.seconds_per_eval is None else spending.missing_evals * spending.seconds_per_eval
+        seconds = spending.completion_seconds if spending.seconds_per_eval is not None else None
         key = "step.eval_gap" if seconds is not None else "step.eval_gap_unpriced"
+        key = "step.eval_gap_included" if seconds is not None and spending.missing_cells else key
         price = context.price(None if seconds is None else spending.money(seconds))
         steps.append(texts(key, evals=spending.missing_evals, hours=context.planned_hours(seconds), price=price))
     seconds, left = spending.completion_seconds, spending.money_left
     if seconds and left is not None and spending.money(seconds) > left:
-        steps.append(texts("step.gap_unaffordable", left=context.money(left)))
+        steps.append(texts("step.gap_unaffordable", **_budget(context, spending.money(seconds), left)))
     return steps
+
+
+def _budget(context: ReportContext, amount: float, left: float) -> dict[str, object]:
+    """An amount that is to be paid and what the budget leaves for it, in digits that show which is larger."""
+    currency = context.analysis.spending.currency
+    digits = digits_apart(max(amount, left), min(amount, left), 2)
+    is_clear = (float(two_digits(amount).replace(",", "")) > left) == (amount > left)
+    price = context.price(amount) if is_clear else money_text(amount, currency, digits)
+    return {"price": price, "left": money_text(left, currency, digits)}
 
 
 def _plan_is_too_small(analysis: Analysis) -> bool:
@@ -152,14 +168,30 @@ def _seeds(context: ReportContext) -> list[str]:
     shaped = [arm for arm, verdict in analysis.verdicts.items() if verdict.why is Why.SHAPE]
     steps = []
     # What was declared comes before what would be a new study.
-    if len(analysis.look_plan.looks) > 1 and analysis.next is not None and analysis.next.add_seeds:
-        price = context.price(analysis.next.price)
-        steps.append(context.texts("step.sequential", seeds=analysis.next.seeds_per_arm, price=price))
+    batch = analysis.next
+    if len(analysis.look_plan.looks) > 1 and batch is not None and (batch.add_seeds or batch.reason == "budget"):
+        steps.append(_next_look(context, batch))
+        if not batch.add_seeds and batch.price is not None and batch.money_left is not None:
+            steps.append(context.texts("step.unaffordable", **_budget(context, batch.price, batch.money_left)))
     if shaped:
         steps += _seeds_by_shape(context, shaped)
     if analysis.open_arms:
         steps += _seeds_by_power(context)
     return steps
+
+
+def _next_look(context: ReportContext, batch: NextBatch) -> str:
+    """The next planned look: its cells in all arms and their price, and that decided arms are trained too."""
+    texts, analysis = context.texts, context.analysis
+    arms, have = len(analysis.evidence.arms), len(analysis.evidence.study.seeds)
+    look = next(seeds for seeds in analysis.look_plan.looks if seeds > have)
+    more = look - have
+    hours = context.planned_hours(seconds_of_seeds(analysis.evidence, analysis.spending, more))
+    facts = {"cells": more * arms, "hours": hours, "price": context.price(batch.price)}
+    step = texts("step.sequential", seeds=look, **facts)
+    if all(analysis.undecided(arm) for arm in analysis.treatments):
+        return step
+    return step + texts("list.space") + texts("step.sequential_decided", arms=arms)
 
 
 def _seeds_by_shape(context: ReportContext, arms: list[str]) -> list[str]:
@@ -200,5 +232,6 @@ def _seeds_by_power(context: ReportContext) -> list[str]:
     left, amount = analysis.spending.money_left, found["amount"]
     if left is not None and isinstance(amount, float):
         affordable = amount <= left
-        steps.append(texts("step.affordable" if affordable else "step.unaffordable", left=context.money(left), **facts))
+        key = "step.affordable" if affordable else "step.unaffordable"
+        steps.append(texts(key, **_budget(context, amount, left)))
     return steps

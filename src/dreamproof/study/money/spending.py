@@ -251,7 +251,7 @@ def count_money(
     spending.proven_cells = sum(state.trained(cell) for cell in state.cells.values())
     spending.proven_eval_cells = sum(state.evaluated(one) for one in state.eval_cells.values())
     spending.not_saved = not_saved_cells(state)
-    spending.forecast = _forecast(state, state.study, spending, probed_rates or {})
+    spending.forecast = _forecast(state, known_rates(state), probed_rates or {})
     return spending
 
 
@@ -260,12 +260,20 @@ def spent_and_forecast(
 ) -> tuple[float, Forecast]:
     """Money spent up to `now` and the forecast, from running totals: without the details of `count_money`."""
     assert state.study is not None
-    spending = StudyMoney(state.study)
     opened = state.open_attempts.values()
     total_ms = state.totals.busy_ms + sum(_ms(open_seconds(state, attempt, now)) for attempt in opened)
     if state.study.backend.runs_here:
         total_ms = max(total_ms, state.totals.slot_ms(_spans(state, opened, now, supervisor_alive)))
-    return spending.money(total_ms), _forecast(state, state.study, spending, probed_rates or {})
+    return total_ms * money_per_ms(state.study.money), _forecast(state, known_rates(state), probed_rates or {})
+
+
+def forecast_seeds(state: StudyState, count: int, probed_rates: Mapping[str, float] | None = None) -> Forecast:
+    """What so many further seeds take, trained and evaluated in all arms as `run --until-decided` does."""
+    assert state.study is not None
+    first = max(state.study.seeds) + 1
+    ahead = StudyState(totals=state.totals)
+    ahead.redeclare(state.study.model_copy(update={"seeds": list(range(first, first + count))}))
+    return _forecast(ahead, known_rates(state), probed_rates or {})
 
 
 def _count_imported(state: StudyState, spending: StudyMoney) -> None:
@@ -319,10 +327,11 @@ def _alive_until(state: StudyState, supervisor: SupervisorSpan, now: Moment) -> 
     return state.timeline.seconds(supervisor.last_seen) + machine_seconds(supervisor.last_seen, now)
 
 
-def _forecast(state: StudyState, study: Study, spending: StudyMoney, probed: Mapping[str, float]) -> Forecast:
-    gap = find_gap(state)
+def _forecast(state: StudyState, rates: Mapping[str, float], probed: Mapping[str, float]) -> Forecast:
+    """What is missing takes, by the speed of every arm: known, else probed, else that of all arms together."""
+    study, gap = state.study, find_gap(state)
+    assert study is not None
     counts = (len(gap.train), len(gap.evaluate))
-    rates = known_rates(state)
     each_evaluation = state.totals.seconds_per_evaluation()
     if not any(counts):
         return Forecast(0.0, 0.0, 0.0, 0.0, 0, 0)
@@ -339,7 +348,8 @@ def _forecast(state: StudyState, study: Study, spending: StudyMoney, probed: Map
     attempts = len({name for name in names if name is not None}) + count_jobs(state, gap)
     wall = busy / max(1, min(study.backend.max_parallel, attempts))
     billed = wall * study.backend.slots if study.backend.runs_here else busy
-    return Forecast(busy, billed, wall, spending.money(billed * 1000), *counts, without_evaluations(state, gap))
+    price = billed * 1000 * money_per_ms(study.money)
+    return Forecast(busy, billed, wall, price, *counts, without_evaluations(state, gap))
 
 
 def without_evaluations(state: StudyState, gap: Gap) -> bool:
