@@ -56,7 +56,7 @@ def layer(rows: int, features: int) -> tuple[Array, Array, Array, Array]:
     """Products, affine parameters (3, F), what arrives, and a record of many such, in bfloat16."""
     keys = jax.random.split(jax.random.key(0), 6)
     y, cotangent = (jax.random.normal(key, (rows, features)).astype(jnp.bfloat16) for key in keys[:2])
-    affine = jax.random.normal(keys[2], (fused.AFFINE, features))
+    affine = jax.random.normal(keys[2], (len(fused.LAYER_NORM), features))
     note = jax.random.normal(keys[5], (EVALUATIONS, rows, features)).astype(jnp.bfloat16)
     return y, affine, cotangent, note
 

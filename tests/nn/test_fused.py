@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 from jax.sharding import AbstractDevice, AbstractMesh, use_abstract_mesh
 
-from dreamproof.nn import fused
+from dreamproof.nn import fused, rms
+from dreamproof.nn.activations import mish
 from dreamproof.nn.deferred import BufferIndex, LayerGradients
-from dreamproof.nn.mish import mish
 from dreamproof.nn.normed import EPSILON, norm_mish, normalised
+from dreamproof.nn.rms import rms_norm
 
 Parts = dict[str, jax.Array]
 
@@ -28,6 +29,8 @@ def plain(y: jax.Array, affine: jax.Array, cotangent: jax.Array, order: fused.Or
     """What the compiler makes of the same."""
 
     def finished(y: jax.Array, affine: jax.Array) -> jax.Array:
+        if order.startswith("rms"):
+            return rms_norm(y, affine, order)
         if order != "mish_then_norm":
             return norm_mish(y, affine, order).astype(y.dtype)
         bias, scale, shift = affine
@@ -36,26 +39,27 @@ def plain(y: jax.Array, affine: jax.Array, cotangent: jax.Array, order: fused.Or
 
     made, pull = jax.vjp(finished, y, affine)
     at_product, sums = pull(cotangent)
-    return {"output": made, "gradient": at_product, **named(sums)}
+    return {"output": made, "gradient": at_product, **named(sums, order)}
 
 
-def named(sums: jax.Array) -> Parts:
-    return dict(zip(("bias", "scale", "shift"), sums, strict=True))
+def named(sums: jax.Array, order: fused.Order) -> Parts:
+    return dict(zip(fused.AFFINE[order], sums, strict=True))
 
 
 def kernels(y: jax.Array, affine: jax.Array, cotangent: jax.Array, order: fused.Order) -> list[Parts]:
     """What each of the kernels makes."""
-    gradient, sums = fused.gradient_and_sums(y, affine, cotangent, EPSILON, order)
+    epsilon = rms.EPSILON if order.startswith("rms") else EPSILON
+    gradient, sums = fused.gradient_and_sums(y, affine, cotangent, epsilon, order)
     return [
-        {"output": fused.output(y, affine, EPSILON, order)},
-        {"gradient": fused.gradient(y, affine, cotangent, EPSILON, order)},
-        {"gradient": gradient, **named(sums)},
+        {"output": fused.output(y, affine, epsilon, order)},
+        {"gradient": fused.gradient(y, affine, cotangent, epsilon, order)},
+        {"gradient": gradient, **named(sums, order)},
     ]
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [(jnp.float32, 2e-5), (jnp.bfloat16, 2e-2)])
 @pytest.mark.parametrize(("rows", "features", "tile"), [((3, 5), 24, 2), ((2, fused.PROGRAMS + 3), 16, 1)])
-@pytest.mark.parametrize("order", ["norm_then_mish", "mish_then_norm", "norm"])
+@pytest.mark.parametrize("order", fused.AFFINE)
 def test_kernels_make_what_the_compiler_makes(
     rows: tuple[int, ...],
     features: int,
@@ -66,7 +70,8 @@ def test_kernels_make_what_the_compiler_makes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(fused, "cut", lambda *given, **others: fused.Cut(tile, 4))
-    given = layer(rows, features, dtype)
+    y, affine, cotangent = layer(rows, features, dtype)
+    given = (y, affine[: len(fused.AFFINE[order])], cotangent)
     expected = plain(*given, order)
     for parts in kernels(*given, order):
         for name, found in parts.items():
@@ -136,6 +141,8 @@ def test_kernels_can_be_lowered_for_a_gpu(features: int, monkeypatch: pytest.Mon
             fused.recorded_gradient(activation_buffers + 2, affine, cotangent, EPSILON, records, place),
             fused.recorded_gradient(activation_buffers + 2, affine, 2.0 * cotangent, EPSILON, records, place, "norm"),
             fused.gradient(y, affine, cotangent, EPSILON, "norm"),
+            fused.gradient(y, affine[:1], cotangent, EPSILON, "rms"),
+            fused.gradient_and_sums(y, affine[:2], cotangent, EPSILON, "rms_then_silu"),
         )
 
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
@@ -150,7 +157,7 @@ def test_kernels_can_be_lowered_for_a_gpu(features: int, monkeypatch: pytest.Mon
         "gradient_product_gradient_sums",
     ):
         assert f'"normed_{wanted}"' in lowered
-    for wanted in ("norm_gradient_product_gradient_sums", "norm_gradient"):
+    for wanted in ("norm_gradient_product_gradient_sums", "norm_gradient", "rms_gradient", "rms_normed_gradient_sums"):
         assert f'"{wanted}"' in lowered
     for wanted in ("output", "gradient", "gradient_sums"):
         assert f'"activated_{wanted}"' in lowered

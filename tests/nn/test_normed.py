@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from dreamproof.nn import normed
+from dreamproof.nn.activations import mish
 from dreamproof.nn.deferred import BufferIndex, LayerActivations, LayerGradients
-from dreamproof.nn.mish import mish
 from dreamproof.nn.normed import EPSILON, Normed, NormedMLP, make_linear, norm_mish, orthogonal, small_normal
 from dreamproof.nn.normed import LayerNorm as Norm
 from dreamproof.testing.waiting import HANG_SECONDS

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from dreamproof.nn.layers import in_rows
+from dreamproof.nn.layout import in_rows
 
 SPLIT_ROWS, SPLITS = 2**16, 4
 """A product over at least SPLIT_ROWS rows is split into SPLITS parts, which use more of a GPU."""

@@ -1,6 +1,7 @@
-"""LayerNorm and Mish after a matrix product, in either order: forward and backward as one GPU kernel each.
+"""Norms and activations after a matrix product: LayerNorm and Mish in either order, or root-mean-square norm and SiLU.
 
-A LayerNorm without Mish has the backward kernels alone: its forward pass fuses with what follows it.
+Forward and backward are one GPU kernel each. A LayerNorm without Mish and a root-mean-square norm have the backward
+kernels alone: their forward pass fuses with what follows it.
 
 Written in Pallas and lowered to Triton. A program of the kernel reads scale and shift once for all of its rows. For
 sums over rows, each program processes many rows and writes a partial sum; partial sums are added afterwards.
@@ -9,7 +10,7 @@ Consecutive calls write their records into one large array in place, and add to 
 
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple
 
 import jax
@@ -18,8 +19,8 @@ from jax import Array
 from jax.experimental import pallas as pl
 
 from dreamproof.jaxcore.kernels import HAS_TRITON
+from dreamproof.nn.activations import mish, mish_slope, silu, silu_slope
 from dreamproof.nn.deferred import BufferIndex, LayerGradients
-from dreamproof.nn.mish import mish, mish_slope
 
 if HAS_TRITON:
     from jax.experimental.pallas import triton
@@ -35,10 +36,37 @@ THREADS, WARPS = 32, 16
 RECORDS = ("product", "output_record", "product_gradient")
 """What can be recorded: product and output, and the gradient of the product."""
 
-AFFINE = 3
-"""Rows of the affine parameters (3, F): bias of the product, scale and shift of the norm. One array is one kernel."""
-Order = Literal["norm_then_mish", "mish_then_norm", "norm"]
-KERNEL_NAMES: dict[Order, str] = {"norm_then_mish": "normed", "mish_then_norm": "activated", "norm": "norm"}
+Order = Literal["norm_then_mish", "mish_then_norm", "norm", "rms_then_silu", "rms"]
+KERNEL_NAMES: dict[Order, str] = {
+    "norm_then_mish": "normed",
+    "mish_then_norm": "activated",
+    "norm": "norm",
+    "rms_then_silu": "rms_normed",
+    "rms": "rms",
+}
+LAYER_NORM = ("bias", "scale", "shift")
+AFFINE: dict[Order, tuple[str, ...]] = {
+    "norm_then_mish": LAYER_NORM,
+    "mish_then_norm": LAYER_NORM,
+    "norm": LAYER_NORM,
+    "rms_then_silu": ("bias", "scale"),
+    "rms": ("scale",),
+}
+"""Rows of the affine parameters: bias of the product, scale and shift of the norm. One array is one kernel."""
+
+
+class Activation(NamedTuple):
+    """An activation and its slope."""
+
+    value: Callable[[Array], Array]
+    slope: Callable[[Array], Array]
+
+
+ACTIVATIONS: dict[Order, Activation] = {
+    "norm_then_mish": Activation(mish, mish_slope),
+    "rms_then_silu": Activation(silu, silu_slope),
+}
+"""What follows the norm."""
 
 
 class Cut(NamedTuple):
@@ -81,7 +109,7 @@ def gradient(y: Array, affine: Array, cotangent: Array, epsilon: float, order: O
 def gradient_and_sums(
     y: Array, affine: Array, cotangent: Array, epsilon: float, order: Order = "norm_then_mish"
 ) -> tuple[Array, Array]:
-    """The same, and the gradient of the affine parameters (3, F), in float32."""
+    """The same, and the gradient of the affine parameters, in float32."""
     found, sums = _called(y, affine, cotangent, epsilon, ("gradient", "sums"), order=order)
     return found, sums.sum(0)
 
@@ -158,7 +186,7 @@ def _called(
         ),
         out_shape=[
             *(
-                jax.ShapeDtypeStruct((programs, AFFINE, features), jnp.float32)
+                jax.ShapeDtypeStruct((programs, len(AFFINE[order]), features), jnp.float32)
                 if name == "sums"
                 else jax.ShapeDtypeStruct((rows, features), y.dtype)
                 for name in fresh
@@ -189,12 +217,13 @@ def _kernel(
     if offset is not None:
         first, given = (given[0][0] + offset) * rows, given[1:]
     affine_ref, y_ref, *more = given
-    features = y_ref.shape[-1]
+    features, is_centred, last = y_ref.shape[-1], "shift" in AFFINE[order], ACTIVATIONS.get(order)
     program, columns = pl.program_id(0), jnp.arange(width)
     inside = columns < features
-    bias, scale, shift = (
-        triton.load(affine_ref.at[row, columns], mask=inside, other=0.0)[None] for row in range(AFFINE)
-    )
+    affine = {
+        name: triton.load(affine_ref.at[row, columns], mask=inside, other=0.0)[None]
+        for row, name in enumerate(AFFINE[order])
+    }
 
     def mean(x: Array) -> Array:
         return jnp.sum(x, 1, keepdims=True) / features
@@ -205,20 +234,21 @@ def _kernel(
         at, at_record = ((index[:, None], columns[None]) for index in (own, first + own))
         y = triton.load(y_ref.at[at_record if "product_gradient" in wanted else at], mask=there, other=0.0)
         # Columns and rows outside are 0, and so are their cotangents: they change no mean.
-        biased = (y + bias.astype(y.dtype)).astype(jnp.float32)
+        biased = ((y + affine["bias"].astype(y.dtype)) if "bias" in affine else y).astype(jnp.float32)
         level = mish(biased) if order == "mish_then_norm" else biased
-        centre = mean(level)
+        centre = mean(level) if is_centred else 0.0
         inverse = jax.lax.rsqrt(jnp.maximum(mean(level * level) - centre * centre, 0.0) + epsilon)
         normal = (level - centre) * inverse
-        x = normal * scale + shift
+        x = normal * affine["scale"] + (affine["shift"] if is_centred else 0.0)
         found: dict[str, Array] = {"product": y}
         if "output" in wanted:
-            found["output"] = found["output_record"] = mish(x) if order == "norm_then_mish" else x
+            found["output"] = found["output_record"] = x if last is None else last.value(x)
         if "gradient" in wanted:
             cotangent = triton.load(more[0].at[at], mask=there, other=0.0).astype(jnp.float32)
-            at_x = cotangent * mish_slope(x) if order == "norm_then_mish" else cotangent
-            at_normal = at_x * scale
-            at_level = inverse * (at_normal - mean(at_normal) - normal * mean(at_normal * normal))
+            at_x = cotangent if last is None else cotangent * last.slope(x)
+            at_normal = at_x * affine["scale"]
+            along = normal * mean(at_normal * normal)
+            at_level = inverse * (at_normal - (mean(at_normal) if is_centred else 0.0) - along)
             at_product = at_level * mish_slope(biased) if order == "mish_then_norm" else at_level
             found |= dict.fromkeys(("gradient", "product_gradient"), at_product)
         for name in wanted:
@@ -227,8 +257,8 @@ def _kernel(
                 triton.store(ref.at[at_record if name in RECORDS else at], found[name].astype(ref.dtype), mask=there)
         if not sums:
             return ()
-        parts = (at_product, at_x * normal, at_x)
-        return tuple(total + part.sum(0) for total, part in zip(sums, parts, strict=True))
+        parts = {"bias": at_product, "scale": at_x * normal, "shift": at_x}
+        return tuple(total + parts[name].sum(0) for name, total in zip(affine, sums, strict=True))
 
     sums: tuple[Array, ...] = ()
     if "sums" in wanted:
@@ -237,7 +267,7 @@ def _kernel(
             jnp.zeros(width, jnp.float32)
             if offset is None
             else triton.load(more[-1].at[program, row, columns], mask=inside, other=0.0)
-            for row in range(AFFINE)
+            for row in range(len(affine))
         )
     sums = tile(0, sums) if span == 1 else jax.lax.fori_loop(0, span, tile, sums)
     for row, total in enumerate(sums):

@@ -8,9 +8,9 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax import Array
-from jax.experimental.layout import Layout, with_layout_constraint
 
-NORM_EPSILON = 1e-4
+from dreamproof.nn.rms import rms_norm
+
 # Standard deviation of a unit normal truncated at two standard deviations.
 TRUNCATED_STD = 0.87962566103423978
 NARROW = 4
@@ -21,11 +21,6 @@ def truncated_normal(key: Array, shape: tuple[int, ...], fan_in: int, scale: flo
     """Weights with variance scale / fan_in, truncated at two standard deviations (DreamerV3, 2023)."""
     std = (scale / fan_in) ** 0.5 / TRUNCATED_STD
     return std * jax.random.truncated_normal(key, -2.0, 2.0, shape)
-
-
-def in_rows(x: Array) -> Array:
-    """`x` with its last axis innermost in memory, as norms need it, whatever layout a later product prefers."""
-    return with_layout_constraint(x, Layout(tuple(range(x.ndim))))
 
 
 def narrow_product(x: Array, weight: Array) -> Array:
@@ -58,10 +53,19 @@ class Linear(eqx.Module):
 
     def product(self, x: Array, shared: Array | None = None) -> Array:
         """The same without the bias."""
-        x, weight = x.astype(self.dtype), self.weight.astype(self.dtype)
-        own = weight.shape[0] if shared is None else x.shape[-1]
-        y = x @ weight[:own] if own > NARROW else narrow_product(x, weight[:own])
-        return y if shared is None else y + shared.astype(self.dtype) @ weight[own:]
+        return self.leading(x) if shared is None else self.leading(x) + self.trailing(shared)
+
+    def leading(self, x: Array) -> Array:
+        """What the first inputs add to the product."""
+        return self._part(x, self.weight[: x.shape[-1]])
+
+    def trailing(self, x: Array) -> Array:
+        """What the last inputs add to the product."""
+        return self._part(x, self.weight[-x.shape[-1] :])
+
+    def _part(self, x: Array, weight: Array) -> Array:
+        x, weight = x.astype(self.dtype), weight.astype(self.dtype)
+        return x @ weight if x.shape[-1] > NARROW else narrow_product(x, weight)
 
 
 def in_compute_dtype(tree: Any) -> Any:
@@ -82,23 +86,29 @@ class Norm(eqx.Module):
         self.scale = jnp.ones(size)
 
     def __call__(self, x: Array) -> Array:
-        wide = x.astype(jnp.float32)
-        inverse = jax.lax.rsqrt(jnp.mean(wide * wide, axis=-1, keepdims=True) + NORM_EPSILON)
-        return (wide * inverse * self.scale).astype(x.dtype)
+        return rms_norm(x, self.scale[None], "rms")
 
 
 class Dense(eqx.Module):
-    """Linear, norm, SiLU. Without the bias, the norm would hide the length of a short input vector."""
+    """Linear, root-mean-square norm, SiLU. Without the bias, the norm would hide the length of a short input vector.
+
+    affine: the bias of the product and the scale of the norm, (2, F).
+    """
 
     linear: Linear
-    norm: Norm
+    affine: Array
 
     def __init__(self, key: Array, inputs: int, outputs: int, dtype: Any = jnp.float32) -> None:
-        self.linear = Linear(key, inputs, outputs, dtype)
-        self.norm = Norm(outputs)
+        self.linear = Linear(key, inputs, outputs, dtype, bias=False)
+        self.affine = jnp.stack([jnp.zeros(outputs), jnp.ones(outputs)])
 
-    def __call__(self, x: Array) -> Array:
-        return jax.nn.silu(self.norm(self.linear(x)))
+    def __call__(self, x: Array, trailing: Array | None = None) -> Array:
+        """`trailing` are the last inputs, if they are a separate array."""
+        return self.finish(self.linear.product(x, trailing))
+
+    def finish(self, product: Array) -> Array:
+        """Output for a product."""
+        return rms_norm(product, self.affine, "rms_then_silu")
 
 
 class MLP(eqx.Module):
@@ -117,7 +127,14 @@ class MLP(eqx.Module):
         self.output = None if outputs is None else Linear(keys[-1], sizes[-1], outputs, dtype, scale=scale)
 
     def __call__(self, x: Array) -> Array:
-        for layer in self.hidden:
+        return self._through(self.hidden, x)
+
+    def finish(self, product: Array) -> Array:
+        """Output for the product of the first layer."""
+        return self._through(self.hidden[1:], self.hidden[0].finish(product))
+
+    def _through(self, layers: list[Dense], x: Array) -> Array:
+        for layer in layers:
             x = layer(x)
         return x if self.output is None else self.output(x).astype(jnp.float32)
 

@@ -13,6 +13,7 @@ from jax import Array
 
 from dreamproof.jaxcore.kernels import can_run_kernels
 from dreamproof.nn import fused
+from dreamproof.nn.activations import mish
 from dreamproof.nn.deferred import (
     BackwardRecord,
     BufferIndex,
@@ -27,8 +28,8 @@ from dreamproof.nn.deferred import (
     write_row,
 )
 from dreamproof.nn.fused import Order
-from dreamproof.nn.layers import Linear, in_rows
-from dreamproof.nn.mish import mish
+from dreamproof.nn.layers import Linear
+from dreamproof.nn.layout import in_rows
 
 EPSILON = 1e-5
 WHOLE = 32
@@ -296,7 +297,7 @@ class Normed(eqx.Module):
         """Buffers for their cotangents, and zero sums."""
         features = self.norm.scale.shape[-1]
         parts = fused.partial_sums(rows, features) if can_run_kernels() else 1
-        sums = jnp.zeros((parts, fused.AFFINE, features))
+        sums = jnp.zeros((parts, len(fused.LAYER_NORM), features))
         return LayerGradients(self.activation_buffers(like, evaluations, rows), sums)
 
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from tests.agents.pwm import toy
 
+from dreamproof.nn.activations import mish
 from dreamproof.nn.heads import SymlogTwoHot, symexp, symlog
-from dreamproof.nn.mish import mish
 from dreamproof.nn.normed import LayerNorm
 from dreamproof.nn.simplex import centred_logits, grouped, on_simplex, simnorm
 
