@@ -10,13 +10,12 @@ import pytest
 from tests.tiny import tiny_cell
 
 from dreamproof.agents.api import Batch
+from dreamproof.agents.dreamer.entities import entity_error, nearer
 from dreamproof.agents.dreamer.world_model import (
     DreamerWorldModel,
     Latent,
     ObserveInputs,
     ObserveOutputs,
-    entity_error,
-    nearer,
     observe_scan,
     swap_latents,
     world_model_loss,

@@ -10,7 +10,8 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from dreamproof.agents.dreamer.world_model import ENTITY_REACH, DreamerWorldModel, Latent, entity_error, split_types
+from dreamproof.agents.dreamer.entities import ENTITY_REACH, entity_error, split_types
+from dreamproof.agents.dreamer.world_model import DreamerWorldModel, Latent
 
 SURPRISE_DECAY = 0.98
 """A delay is fixed within an episode; evidence has a time constant of about 50 steps."""

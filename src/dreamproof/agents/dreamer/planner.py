@@ -112,7 +112,7 @@ def widen(start: Latent, candidates: int) -> Latent:
 
 def imagine_all(model: DreamerWorldModel, state: Latent, action: Array, noise: Array) -> Latent:
     """One step of all candidates with common random numbers: ranking then compares actions only."""
-    return jax.vmap(model.imagine, in_axes=(0, 0, None))(state, action, noise)
+    return model.imagine(state, action, noise)
 
 
 def roll_out(model: DreamerWorldModel, start: Latent, actions: Array, noises: Array) -> Latent:

@@ -12,19 +12,18 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax import Array
+from jax.ad_checkpoint import checkpoint_name
 
 from dreamproof.agents.api import Batch
+from dreamproof.agents.dreamer.entities import Entities, entity_error, nearer
 from dreamproof.jaxcore.devices import scan_unroll
 from dreamproof.jaxcore.types import Spec
 from dreamproof.nn.deferred import tap_gradient
 from dreamproof.nn.heads import Categoricals, Normal, TwoHot, bernoulli_nll, symlog
-from dreamproof.nn.layers import MLP, Dense, Linear, Norm, Plain, in_compute_dtype, narrow_product
+from dreamproof.nn.layers import MLP, Dense, Linear, Norm, in_compute_dtype
 from dreamproof.settings.dreamer import DreamerModelSettings
 
 MIN_LATENT_STD = 0.01
-DANGER_CONTEXT = 8
-DANGER_UNITS = 32
-ENTITY_REACH = 2.0
 ENTITY_ERROR_SCALE = 1e-4
 """Squared error of an entity's position per unit of surprise: about a centimetre nearby."""
 
@@ -32,6 +31,9 @@ MARGIN_RAMP = 0.02
 """How far inside the violated set (in the margin's unit) a step has its maximum cost, for tasks without entities."""
 SHARED_COST = 1e-3
 """Part of a step's maximum cost: where no constraint has a larger learned cost, they share equally."""
+
+SAVED = jax.checkpoint_policies.save_only_these_names("product", "gates")
+"""What a step of an observed sequence keeps for its gradient: products, and the gates, whose norm is a reduction."""
 
 
 class Latent(NamedTuple):
@@ -42,81 +44,12 @@ class Latent(NamedTuple):
     e: Array
 
 
-def split_types(entities: Array, types: int) -> tuple[Array, Array]:
-    """Positions (..., W − types) and types (..., types) of entities (..., W)."""
-    width = entities.shape[-1] - types
-    return entities[..., :width], entities[..., width:]
-
-
-def placed(entities: Array, types: int = 0) -> Array:
-    """(..., W) → (..., W + 1): clipped position of an entity, its distance, and its type."""
-    position, kind = split_types(entities, types)
-    near = jnp.clip(position, -ENTITY_REACH, ENTITY_REACH)
-    return jnp.concatenate([near, jnp.sqrt(narrow_product(near, near[..., None]) + 1e-6), kind], axis=-1)
-
-
-def nearer(entities: Array, metres: Array | float, types: int = 0) -> Array:
-    """Entities (..., J, W) moved closer by `metres`, at most to the origin; 0 metres changes no bit."""
-    position, kind = split_types(entities, types)
-    distance = jnp.sqrt(narrow_product(position, position[..., None])) + 1e-6
-    factor = jnp.maximum(0.0, 1.0 - jnp.asarray(metres)[..., None, None] / distance)
-    return jnp.concatenate([position * factor, kind], axis=-1)
-
-
 def entity_shape(spec: Spec, settings: DreamerModelSettings) -> tuple[int, int]:
     """Number of entities in the model and their width; (0, 0) for none."""
     if spec.entities is None or not settings.entities:
         return 0, 0
     start, stop, width = spec.entities
     return (stop - start) // width, width
-
-
-class Entities(eqx.Module):
-    """Motion, embedding, cost and margin of a set of entities; `types` of their values do not change."""
-
-    motion: Linear
-    context: Linear
-    place: Linear
-    residual: Linear
-    embed: Plain
-    speed: Linear
-    danger: Plain
-    nearness: Plain
-    types: int = eqx.field(static=True)
-
-    def __init__(self, key: Array, sizes: tuple[int, int], state_size: int, units: int, costs: int) -> None:
-        keys = jax.random.split(key, 8)
-        width, self.types = sizes
-        moving = width - self.types
-        self.motion = Linear(keys[0], state_size, moving * (moving + 1), scale=0.01)
-        self.context = Linear(keys[1], state_size, units)
-        self.place = Linear(keys[2], width, units)
-        self.residual = Linear(keys[3], units, moving, scale=0.01)
-        self.embed = Plain(keys[4], (width + 1, DANGER_UNITS, units))
-        self.speed = Linear(keys[5], state_size, DANGER_CONTEXT)
-        self.danger = Plain(keys[6], (width + 1 + DANGER_CONTEXT, DANGER_UNITS, DANGER_UNITS, costs))
-        self.nearness = Plain(keys[7], (width + 1, DANGER_UNITS, DANGER_UNITS, 1))
-
-    def move(self, state: Array, entities: Array) -> Array:
-        """The entities (..., J, W) after a step: one affine map for all, plus a residual per entity."""
-        position, kind = split_types(entities, self.types)
-        width = position.shape[-1]
-        affine = self.motion(state).reshape(*state.shape[:-1], width + 1, width)
-        shared = narrow_product(position, affine[..., None, :width, :]) + affine[..., width:, :]
-        special = self.residual(jax.nn.silu(self.place(entities) + self.context(state)[..., None, :]))
-        return jnp.concatenate([position + shared + special, kind], axis=-1)
-
-    def pool(self, entities: Array) -> Array:
-        """(..., J, W) → (..., units): max-pooled embedding of the entities."""
-        return self.embed(placed(entities, self.types)).max(axis=-2)
-
-    def cost_logits(self, state: Array, entities: Array) -> Array:
-        """(..., C): logits of the costs of the worst entity in this step."""
-        return self.danger(placed(entities, self.types), self.speed(state)[..., None, :]).max(-2)
-
-    def margin(self, entities: Array) -> Array:
-        """(...): margin to the nearest entity."""
-        return self.nearness(placed(entities, self.types))[..., 0].min(-1)
 
 
 class DreamerWorldModel(eqx.Module):
@@ -264,9 +197,10 @@ class DreamerWorldModel(eqx.Module):
 
     def recur(self, state: Latent, action: Array) -> Array:
         """The next recurrent state (gated recurrent unit with one norm over all gates)."""
-        x = self.inward(jnp.concatenate([state.z, action], axis=-1))
+        x = self.inward.finish(checkpoint_name(self.inward.linear.product(state.z, action), "product"))
         joint = jnp.concatenate([state.h.astype(x.dtype), x], axis=-1)
-        reset, candidate, update = jnp.split(self.gates_norm(self.gates(joint)).astype(jnp.float32), 3, axis=-1)
+        gates = self.gates_norm(checkpoint_name(self.gates(joint), "product"))
+        reset, candidate, update = jnp.split(checkpoint_name(gates, "gates").astype(jnp.float32), 3, axis=-1)
         update = jax.nn.sigmoid(update - 1)
         return update * jnp.tanh(jax.nn.sigmoid(reset) * candidate) + (1 - update) * state.h
 
@@ -280,8 +214,8 @@ class DreamerWorldModel(eqx.Module):
         return Latent(h, self.draw(self.distribution(self.prior(h)), noise), self.moved(h, state.e))
 
     def encode(self, observation: Array) -> Array:
-        """Embeds what the recurrent model sees of (..., O)."""
-        return self.encoder(symlog(self.rest(observation)))
+        """What the recurrent model sees of (..., O), as its part of the posterior's first product."""
+        return self.posterior.hidden[0].linear.trailing(self.encoder(symlog(self.rest(observation))))
 
     def observe(
         self, state: Latent, action: Array, seen: tuple[Array, Array], first: Array, noise: Array
@@ -291,7 +225,8 @@ class DreamerWorldModel(eqx.Module):
         keep = 1.0 - first[..., None]
         state = Latent(state.h * keep, state.z * keep, state.e)
         h = self.recur(state, action * keep)
-        output = self.posterior(jnp.concatenate([h.astype(embedding.dtype), embedding], axis=-1))
+        product = self.posterior.hidden[0].linear.leading(h) + embedding
+        output = checkpoint_name(self.posterior.finish(checkpoint_name(product, "product")), "product")
         return Latent(h, self.draw(self.distribution(output), noise), entities), output
 
     def surprise(self, before: Latent, now: Latent, posterior: Array) -> Array:
@@ -318,12 +253,6 @@ def widened_costs(costs: Array, margin: Array, metres: Array | float, max_step_c
     each = costs[1:] + SHARED_COST * max_step_cost
     shares = jnp.concatenate([jnp.ones_like(costs[:1]), each / each.sum(0)])
     return jnp.maximum(costs, jnp.minimum(costs + shares * added, max_step_cost))
-
-
-def entity_error(expected: Array, seen: Array, types: int = 0) -> Array:
-    """Squared error of each entity's position (..., J), relative to its distance: a turn moves distant ones further."""
-    (predicted, _), (true, _) = split_types(expected, types), split_types(seen, types)
-    return ((predicted - true) ** 2).sum(-1) / (1.0 + (true**2).sum(-1))
 
 
 def swap_latents(model: DreamerWorldModel, state: Latent, count: Array, key: Array) -> Latent:
@@ -398,7 +327,7 @@ def _scan_steps(model: DreamerWorldModel, rows: ObserveInputs, taps: ObserveOutp
         outputs = outputs if tap is None else ObserveOutputs(*map(tap_gradient, outputs, tap))
         return (outputs.h, outputs.z), outputs
 
-    rematerialised = jax.checkpoint(step, policy=jax.checkpoint_policies.dots_saveable, prevent_cse=False)
+    rematerialised = jax.checkpoint(step, policy=SAVED, prevent_cse=False)
     start = model.initial(rows.first.shape[1:])
     return jax.lax.scan(rematerialised, (start.h, start.z), (rows, taps), unroll=scan_unroll(len(rows.first)))[1]
 
