@@ -22,7 +22,8 @@ def lambda_returns(rewards: Array, values: Array, discounts: Array, lambda_: flo
 
     rows = (rewards, discounts, values[1:])
     _, returns = jax.lax.scan(backward, values[-1], rows, reverse=True, unroll=UNROLL)
-    return returns
+    # Without the barrier what follows is computed step by step too, and no step fuses with the next.
+    return jax.lax.optimization_barrier(returns)
 
 
 def discount_weights(discounts: Array) -> Array:

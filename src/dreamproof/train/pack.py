@@ -3,6 +3,7 @@
 Agents are vmapped, envs see one flat batch of R·N.
 """
 
+from collections.abc import Callable
 from concurrent.futures import Executor
 from typing import Any, NamedTuple, Protocol
 
@@ -306,7 +307,7 @@ class Pack:
             action = jax.vmap(lambda key: jax.random.uniform(key, shape, minval=-1.0))(keys)
             return self._advance(inputs, state, action)
 
-        return jax.lax.scan(step, state, None, length=env_steps)
+        return scan_with_metrics(step, state, None, env_steps)
 
     def _chunk(self, inputs: ReplicaInputs, state: PackState, env_steps: int) -> tuple[PackState, dict[str, Array]]:
         def step(state: PackState, _: None) -> tuple[PackState, Any]:
@@ -314,13 +315,13 @@ class Pack:
             agent, learned = self._learn(inputs, state)
             return state._replace(agent=agent), acted | learned
 
-        return jax.lax.scan(step, state, None, length=env_steps)
+        return scan_with_metrics(step, state, None, env_steps)
 
     def _epoch(self, inputs: ReplicaInputs, state: PackState) -> tuple[PackState, dict[str, Array]]:
         def step(state: PackState, _: None) -> tuple[PackState, Any]:
             return self._act(inputs, state)
 
-        state, acted = jax.lax.scan(step, state, None, length=self.epoch_env_steps)
+        state, acted = scan_with_metrics(step, state, None, self.epoch_env_steps)
         agent, learned = self._learn(inputs, state)
         return state._replace(agent=agent), acted | {name: value[None] for name, value in learned.items()}
 
@@ -354,7 +355,7 @@ class Pack:
             keys = self._keys(inputs, "learn", state.env_steps * self.updates_per_step + index)
             return eqx.filter_vmap(update)(agent, state.replay.rows, self.split(state.seen), keys, inputs.scalars)
 
-        changed, metrics = jax.lax.scan(one, state.agent, jnp.arange(self.updates_per_step))
+        changed, metrics = scan_with_metrics(one, state.agent, jnp.arange(self.updates_per_step))
         # Once after all updates of a step: selecting between two whole agents costs about as much as Adam.
         agent = eqx.filter_vmap(_freeze_if_nonfinite)(changed, state.agent)
         return agent, {name: value.mean(0) for name, value in metrics.items()}
@@ -400,6 +401,21 @@ def draw_factors(key: Array, spreads: dict[str, Array], envs: int) -> dict[str, 
     factors = {name: spreads[f"{name}_spread"] ** (2 * uniforms[row] - 1) for row, name in enumerate(names)}
     delay = jnp.floor(uniforms[-1] * (spreads["max_delay"] + 1)).astype(jnp.int32)
     return factors | {"delay": delay}
+
+
+def scan_with_metrics(
+    step: Callable[[Any, Any], tuple[Any, dict[str, Array]]], first: Any, xs: Any, length: int | None = None
+) -> tuple[Any, dict[str, Array]]:
+    """jax.lax.scan of a step whose output is metrics, (R,) each: one array in the loop, so one write per step."""
+    names: list[str] = []
+
+    def one(carry: Any, x: Any) -> tuple[Any, Array]:
+        carry, metrics = step(carry, x)
+        names[:] = sorted(metrics)
+        return carry, jnp.stack([metrics[name].astype(jnp.float32) for name in names])
+
+    last, rows = jax.lax.scan(one, first, xs, length=length)
+    return last, {name: rows[:, index] for index, name in enumerate(names)}
 
 
 def own_part(state: PackState, index: Any) -> PackState:

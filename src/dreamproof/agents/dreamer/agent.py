@@ -14,14 +14,15 @@ from dreamproof.agents.dreamer import belief as believing
 from dreamproof.agents.dreamer.behavior import (
     DreamerActor,
     DreamerCritics,
-    ImaginedReturns,
     ImaginedRollout,
+    JoinedStates,
     actor_loss,
     clip_action,
     critic_loss,
     critic_weights,
     imagine_rollout,
     imagined_returns,
+    of_states,
     replay_returns,
     update_multiplier,
 )
@@ -295,13 +296,14 @@ class DreamerAgent:
         keys = jax.random.split(key, 4)
         risk = self.settings.risk
         state = state._replace(risk_share=ramped(progress, risk.warm_up, risk.ramp_end))
-        state, states, model_metrics = self._learn_model(state, batch, keys[0], scalars)
-        feature = jax.lax.stop_gradient(state.model.feature(states))
-        rollout = self._imagine(state, states, keys[1])
+        state, latents, model_metrics = self._learn_model(state, batch, keys[0], scalars)
+        feature = jax.lax.stop_gradient(state.model.feature(latents))
+        rollout = self._imagine(state, latents, keys[1])
         state, risk_metrics = self._learn_risk(state, feature, batch, scalars, keys[2])
-        penalty, penalty_metrics = self._penalty(state, rollout.feature, clip_action(rollout.actions), scalars)
-        returns = imagined_returns(state.model, state.critics, rollout, penalty, self.settings.behavior, self.two_hot)
-        state, behavior_metrics = self._learn_behavior(state, feature, batch, rollout, returns, scalars, progress)
+        states = JoinedStates.make(rollout.feature, feature)
+        actions = (clip_action(rollout.actions), batch.action[1:])
+        penalties, penalty_metrics = self._penalties(state, states, actions, scalars)
+        state, behavior_metrics = self._learn_behavior(state, states, batch, rollout, penalties, scalars, progress)
         state = state._replace(
             gradient_steps=state.gradient_steps + 1,
             slow_critics=follow(state.slow_critics, state.critics, self.settings.behavior.slow_fraction),
@@ -344,28 +346,42 @@ class DreamerAgent:
         residual = state.residual + RESIDUAL_RATE * seen * (aux.residual - state.residual)
         return state._replace(residual=residual), aux.metrics
 
-    def _penalty(
-        self, state: DreamerState, feature: Array, actions: Array, scalars: dict[str, Any]
-    ) -> tuple[Array, dict[str, Array]]:
-        """Weighted risk (T, S) along features (T + 1, S, F), imagined or replayed; metrics are unweighted."""
+    def _penalties(
+        self, state: DreamerState, states: JoinedStates, actions: tuple[Array, Array], scalars: dict[str, Any]
+    ) -> tuple[tuple[Array, Array], dict[str, Array]]:
+        """Weighted risk of imagined steps (H, S) and replayed ones (T − 1, B); metrics are unweighted and imagined."""
         settings, coefs = self.settings.risk, self.coefs(state, scalars)["risk"]
-        epistemic = uncertainty(state.risk, feature[:-1], actions, state.residual).epistemic
-        violation = barrier_violation(state.risk.value(feature) - state.offset, settings.barrier_decay)
-        weighted = coefs["uncertainty_weight"] * epistemic + coefs["certificate_weight"] * violation
-        metrics = {"shadow/imagined_uncertainty": epistemic.mean(), "shadow/imagined_violation": violation.mean()}
-        return coefs["coef"] * weighted, metrics
+        taken = jnp.concatenate([of_states(each) for each in actions])
+        epistemic = states.split(uncertainty(state.risk, states.feature, taken, state.residual).epistemic)
+        values = states.split(state.risk.value(states.feature) - state.offset)
+
+        def weighted(u: Array, violation: Array) -> Array:
+            return coefs["coef"] * (coefs["uncertainty_weight"] * u + coefs["certificate_weight"] * violation)
+
+        imagined, replayed = (
+            (u[:-1], barrier_violation(value, settings.barrier_decay))
+            for u, value in zip(epistemic, values, strict=True)
+        )
+        metrics = {
+            "shadow/imagined_uncertainty": imagined[0].mean(),
+            "shadow/imagined_violation": imagined[1].mean(),
+        }
+        return (weighted(*imagined), weighted(*replayed)), metrics
 
     def _learn_behavior(
         self,
         state: DreamerState,
-        feature: Array,
+        states: JoinedStates,
         batch: Batch,
         rollout: ImaginedRollout,
-        returns: ImaginedReturns,
+        penalties: tuple[Array, Array],
         scalars: dict[str, Any],
         progress: Array,
     ) -> tuple[DreamerState, dict[str, Array]]:
         settings, rates = self.settings.behavior, scalars["behavior"]
+        logits, pull_back = eqx.filter_vjp(lambda critics: critics(states.feature), state.critics)
+        values, slow = (self.two_hot.decode(found) for found in (logits, state.slow_critics(states.feature)))
+        returns = imagined_returns(state.model, states.split(values)[0], rollout, penalties[0], settings)
         spread = update_spread(state.spread, returns.reward)
         raised = update_multiplier(
             state.multiplier_raised, returns.step_cost, self.spec.episode_agent_steps, rates, state.gradient_steps
@@ -378,27 +394,17 @@ class DreamerAgent:
         )
         step = adam_step(state.actor, gradients, state.optimisers["actor"], rates["actor_learning_rate"], settings.clip)
         state = self._stepped(state, "actor", step)
-        imagined_features, replayed_features = (x.reshape(-1, x.shape[-1]) for x in (rollout.feature[:-1], feature))
-        slow = self.two_hot.decode(state.slow_critics(jnp.concatenate([imagined_features, replayed_features])))
-        imagined_count, replayed_count = len(imagined_features), feature[:-1].shape[0] * feature.shape[1]
         # The same objective as in imagination: one critic cannot learn reward with and without the risk penalty.
-        penalty, _ = self._penalty(state, feature, batch.action[1:], scalars)
-        replayed, valid = replay_returns(
-            slow[:, imagined_count:].reshape(-1, *feature.shape[:2]), batch, penalty, settings
-        )
+        replayed, valid = replay_returns(states.split(slow)[1], batch, penalties[1], settings)
         imagined = jnp.concatenate([returns.reward[None], returns.costs])
+        targets = jnp.concatenate([of_states(imagined, 1), of_states(replayed, 1)], axis=1)
         # One pass over imagined and replayed states; each kind is weighted as its own mean.
-        weights = critic_weights(
-            returns.weights.reshape(-1) / imagined_count, valid.reshape(-1) / replayed_count, rates, self.costs
+        imagined_weights, replayed_weights = (of_states(each / each.size) for each in (returns.weights, valid))
+        weights = critic_weights(imagined_weights, replayed_weights, rates, self.costs)
+        value, at_logits = jax.value_and_grad(critic_loss)(
+            logits, (targets, slow), weights, (self.two_hot, settings.slow_scale)
         )
-        targets = jnp.concatenate([part.reshape(1 + self.costs, -1) for part in (imagined, replayed)], axis=1)
-        features = jnp.concatenate([imagined_features, replayed_features[:replayed_count]])
-
-        def loss(critics: DreamerCritics) -> Array:
-            slow_targets = slow[:, : imagined_count + replayed_count]
-            return critic_loss(critics, features, (targets, slow_targets), weights, (self.two_hot, settings.slow_scale))
-
-        value, gradients = eqx.filter_value_and_grad(loss)(state.critics)
+        (gradients,) = pull_back(at_logits)
         step = adam_step(
             state.critics, gradients, state.optimisers["critics"], rates["critic_learning_rate"], settings.clip
         )

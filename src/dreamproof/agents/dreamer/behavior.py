@@ -1,5 +1,6 @@
 """Actor and critics: imagined rollouts, returns of reward and cost, losses, and the Lagrange multiplier of the cost."""
 
+import math
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -85,6 +86,35 @@ def imagine_rollout(
     return jax.lax.stop_gradient(ImaginedRollout(feature, actions, model.step_costs(states, feature[1:])))
 
 
+class JoinedStates(NamedTuple):
+    """Imagined states (H + 1, S) and replayed ones (T, B), whose features (M, F) networks evaluate as one array."""
+
+    feature: Array
+    imagined: tuple[int, int]
+    replayed: tuple[int, int]
+
+    @classmethod
+    def make(cls, imagined: Array, replayed: Array) -> "JoinedStates":
+        """From features (H + 1, S, F) and (T, B, F)."""
+        (steps, starts, width), (window, batch, _) = imagined.shape, replayed.shape
+        joined = jnp.concatenate([imagined.reshape(-1, width), replayed.reshape(-1, width)])
+        return cls(joined, (steps, starts), (window, batch))
+
+    def split(self, values: Array) -> tuple[Array, Array]:
+        """(..., M) → (..., H + 1, S) and (..., T, B)."""
+        count, others = math.prod(self.imagined), values.shape[:-1]
+        imagined = values[..., :count].reshape(*others, *self.imagined)
+        return imagined, values[..., count:].reshape(*others, *self.replayed)
+
+
+def of_states(steps: Array, axis: int = 0) -> Array:
+    """Values (..., H, S, ...) of steps as those of the states before them, (..., (H + 1)·S, ...); 0 for the last."""
+    padding = [(0, 0)] * steps.ndim
+    padding[axis] = (0, 1)
+    padded = jnp.pad(steps, padding)
+    return padded.reshape(*steps.shape[:axis], -1, *steps.shape[axis + 2 :])
+
+
 class ImaginedReturns(NamedTuple):
     """Returns (H, S) of an imagined rollout, and the values that are their baselines.
 
@@ -105,19 +135,13 @@ class ImaginedReturns(NamedTuple):
 
 
 def imagined_returns(
-    model: DreamerWorldModel,
-    critics: DreamerCritics,
-    rollout: ImaginedRollout,
-    penalty: Array,
-    settings: DreamerBehaviorSettings,
-    two_hot: TwoHot,
+    model: DreamerWorldModel, values: Array, rollout: ImaginedRollout, penalty: Array, settings: DreamerBehaviorSettings
 ) -> ImaginedReturns:
-    """λ-returns of reward minus `penalty` (H, S) and of cost, with soft continuation."""
-    feature = rollout.feature
-    following = feature[1:]
-    reward = two_hot.decode(model.reward(following)) - penalty
+    """λ-returns of reward minus `penalty` (H, S) and of cost on values (1 + C, H + 1, S), with soft continuation."""
+    following = rollout.feature[1:]
+    reward = model.two_hot.decode(model.reward(following)) - penalty
     discounts = settings.discount * jax.nn.sigmoid(model.continue_head(following)[..., 0])
-    reward_value, *cost_values = two_hot.decode(critics(feature))
+    reward_value, *cost_values = values
     costs = [
         lambda_returns(cost, value, discounts, settings.gae_lambda)
         for cost, value in zip(rollout.costs, cost_values, strict=True)
@@ -159,12 +183,9 @@ def critic_weights(imagined: Array, replayed: Array, rates: dict[str, Array], co
     return jnp.stack([reward] + [cost] * costs)
 
 
-def critic_loss(
-    critics: DreamerCritics, feature: Array, goals: tuple[Array, Array], weights: Array, fixed: tuple[TwoHot, float]
-) -> Array:
-    """Cross-entropy at M states (M, F) to returns (1 + C, M) and to the slow critics' values, for reward and cost."""
+def critic_loss(logits: Array, goals: tuple[Array, Array], weights: Array, fixed: tuple[TwoHot, float]) -> Array:
+    """Cross-entropy of M states to returns (1 + C, M) and to the slow critics' values, for reward and cost."""
     (targets, slow_targets), (two_hot, slow_scale) = goals, fixed
-    logits = critics(feature)
     return (weights * (two_hot.loss(logits, targets) + slow_scale * two_hot.loss(logits, slow_targets))).sum()
 
 
