@@ -22,11 +22,11 @@ if HAS_TRITON:
     from jax.experimental.pallas import triton
 
 FEW_ROWS, MANY_ROWS = 16, 64
-"""Rows of a program; a tensor core multiplies at least 16."""
+"""Rows of a program; sides of a product on tensor cores are powers of two of at least 16."""
 MANY = 2**15
 """Rows from which programs take many: fewer programs then read the weights."""
 NARROW = 4
-"""Outputs up to this number are sums; more are a product, whose sizes must be powers of two of at least 16."""
+"""Outputs up to this number are sums instead of a product."""
 
 
 class Shape(NamedTuple):
@@ -46,9 +46,7 @@ def fits(layers: Sequence[Linear]) -> bool:
     """Whether a program can hold these layers; their first has a few inputs."""
     outputs = [layer.weight.shape[-1] for layer in layers]
     products = outputs if outputs[-1] > NARROW else outputs[:-1]
-    return all(size >= 16 and size.bit_count() == 1 for size in products) and all(
-        layer.bias is not None for layer in layers
-    )
+    return all(size >= FEW_ROWS and size.bit_count() == 1 for size in products)
 
 
 def extreme(
