@@ -380,6 +380,20 @@ def test_the_budget_stops_everything_before_it_is_exceeded(tmp_path: Path) -> No
     assert len(stage.backend.started) == 2
 
 
+def test_a_last_cell_that_is_trained_while_the_budget_stops_it_completes_the_study(tmp_path: Path) -> None:
+    money = {"price_per_gpu_hour": 3600.0, "budget": 400.0}
+    liveness = {"compile_stalled_after_seconds": 1e6}
+    stage = Stage(tmp_path, arms={"low": {}}, seeds=1, backend={"slots": 1}, money=money, liveness=liveness)
+
+    def stopped(folder: AttemptFolder, reason: str) -> None:
+        stage.train("low/0")
+        stage.backend.end(folder.root.name, 0, asked_to_stop=reason)
+
+    stage.backend.on_stop = stopped
+    assert stage.supervisor.run() is Ending.COMPLETE
+    assert len(stage.events("budget_reached")) == 1
+
+
 def test_money_that_is_spent_starts_nothing(tmp_path: Path) -> None:
     stage = Stage(tmp_path, money={"price_per_gpu_hour": 3600.0, "budget": 400.0})
     started = AttemptStarted("a000001", "train", ["low/0"], [], ["train"], {"low/0": 0})

@@ -314,10 +314,10 @@ class Supervisor:
             return None
         if self.asked is not None or self.options.drain:
             return Ending.STOPPED
-        if self.state.budget_reached is not None:
-            return Ending.BUDGET
         if not find_gap(self.state, self.options.selection):
             return Ending.SELECTION_DONE if find_gap(self.state) else Ending.COMPLETE
+        if self.state.budget_reached is not None:
+            return Ending.BUDGET
         if self.state.breaker is not None:
             return Ending.BREAKER
         if self.code_watch.refusal is not None:
