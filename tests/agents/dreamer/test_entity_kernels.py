@@ -1,6 +1,7 @@
 """The GPU's kernels of entities, interpreted on the CPU, compute what plain JAX computes; and a GPU can have them."""
 
 from collections.abc import Callable
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -43,7 +44,10 @@ def test_kernels_compute_what_the_compiler_computes(
     # Two replicas with their own networks and entities.
     networks = eqx.filter_vmap(lambda key: made(key, types, costs))(jax.random.split(jax.random.key(0), 2))
     state, entities = inputs((2, *rows), types)
-    evaluate = eqx.filter_vmap(EVALUATIONS[name])
+
+    def evaluate(*given: Any) -> jax.Array:
+        return eqx.filter_jit(eqx.filter_vmap(lambda *each: EVALUATIONS[name](*each)))(*given)
+
     expected = evaluate(networks, state, entities)
     monkeypatch.setattr(plain, "can_run_kernels", lambda: True)
     called: list[str] = []
@@ -65,11 +69,14 @@ def test_gradients_are_those_of_the_plain_networks(monkeypatch: pytest.MonkeyPat
             network.cost_logits(state, later) * network.margin(later)[:, None]
         ).sum()
 
-    expected = jax.grad(total, argnums=(0, 1, 2))(network, state, entities)
+    def gradients() -> Any:
+        return jax.jit(jax.grad(total, argnums=(0, 1, 2)))(network, state, entities)
+
+    expected = gradients()
     monkeypatch.setattr(plain, "can_run_kernels", lambda: True)
     monkeypatch.setattr(entity_kernels, "extreme", None)  # kernels have no gradient and must not be called
     monkeypatch.setattr(entity_kernels, "moved", None)
-    jax.tree.map(np.testing.assert_array_equal, jax.grad(total, argnums=(0, 1, 2))(network, state, entities), expected)
+    jax.tree.map(np.testing.assert_array_equal, gradients(), expected)
 
 
 def test_layers_of_other_sizes_have_no_kernel() -> None:
