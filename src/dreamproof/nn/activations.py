@@ -1,4 +1,4 @@
-"""Activations and their slopes. Mish (Misra, 2019): one exponential and one division for both; and SiLU."""
+"""Mish (Misra, 2019) and its slope: one exponential and one division for both; and the slope of SiLU."""
 
 import math
 
@@ -34,12 +34,7 @@ def _mish_moved(at: tuple[Array], moved: tuple[Array]) -> tuple[Array, Array]:
     return mish(x), dx * mish_slope(x)
 
 
-def silu(x: Array) -> Array:
-    """x·σ(x)."""
-    return x * jax.nn.sigmoid(x)
-
-
 def silu_slope(x: Array) -> Array:
-    """σ·(1 + x·(1 − σ))."""
+    """The slope of jax.nn.silu: σ·(1 + x·(1 − σ))."""
     share = jax.nn.sigmoid(x)
     return share * (1.0 + x * (1.0 - share))

@@ -19,7 +19,7 @@ from jax import Array
 from jax.experimental import pallas as pl
 
 from dreamproof.jaxcore.kernels import HAS_TRITON
-from dreamproof.nn.activations import mish, mish_slope, silu, silu_slope
+from dreamproof.nn.activations import mish, mish_slope, silu_slope
 from dreamproof.nn.deferred import BufferIndex, LayerGradients
 
 if HAS_TRITON:
@@ -64,7 +64,7 @@ class Activation(NamedTuple):
 
 ACTIVATIONS: dict[Order, Activation] = {
     "norm_then_mish": Activation(mish, mish_slope),
-    "rms_then_silu": Activation(silu, silu_slope),
+    "rms_then_silu": Activation(jax.nn.silu, silu_slope),
 }
 """What follows the norm."""
 
@@ -112,6 +112,15 @@ def gradient_and_sums(
     """The same, and the gradient of the affine parameters, in float32."""
     found, sums = _called(y, affine, cotangent, epsilon, ("gradient", "sums"), order=order)
     return found, sums.sum(0)
+
+
+def gradients(
+    y: Array, affine: Array, cotangent: Array, epsilon: float, order: Order, learns: bool
+) -> tuple[Array, Array | None]:
+    """The gradient of the products, and that of the affine parameters if they learn."""
+    if learns:
+        return gradient_and_sums(y, affine, cotangent, epsilon, order)
+    return gradient(y, affine, cotangent, epsilon, order), None
 
 
 def recorded_gradient(

@@ -168,9 +168,7 @@ def _norm_mish_backward(
 ) -> tuple[Array, Array | None]:
     y, affine, learns = residuals
     if can_run_kernels():
-        if learns is None:
-            return fused.gradient(y, affine, cotangent, EPSILON, order), None
-        return fused.gradient_and_sums(y, affine, cotangent, EPSILON, order)
+        return fused.gradients(y, affine, cotangent, EPSILON, order, learns is not None)
     # Without the barrier the compiler reuses values of the forward pass and keeps them in float32.
     bias, scale, shift = affine
     y = jax.lax.optimization_barrier(y) + bias.astype(y.dtype)

@@ -9,7 +9,6 @@ from jax import Array
 
 from dreamproof.jaxcore.kernels import can_run_kernels
 from dreamproof.nn import fused
-from dreamproof.nn.activations import silu
 from dreamproof.nn.fused import Order
 
 EPSILON = 1e-4
@@ -30,7 +29,7 @@ def _plain(y: Array, affine: Array, order: Order) -> Array:
     wide = biased.astype(jnp.float32)
     inverse = jax.lax.rsqrt(jnp.mean(wide * wide, axis=-1, keepdims=True) + EPSILON)
     x = wide * inverse * rows["scale"]
-    return (silu(x) if order == "rms_then_silu" else x).astype(y.dtype)
+    return (jax.nn.silu(x) if order == "rms_then_silu" else x).astype(y.dtype)
 
 
 def _forward(y: Any, affine: Any, order: Order) -> tuple[Array, tuple[Array, Array, tuple[()] | None]]:
@@ -43,9 +42,7 @@ def _backward(
 ) -> tuple[Array, Array | None]:
     y, affine, learns = residuals
     if can_run_kernels():
-        if learns is None:
-            return fused.gradient(y, affine, cotangent, EPSILON, order), None
-        return fused.gradient_and_sums(y, affine, cotangent, EPSILON, order)
+        return fused.gradients(y, affine, cotangent, EPSILON, order, learns is not None)
     if learns is None:
         return jax.vjp(lambda y: _plain(y, affine, order), y)[1](cotangent)[0], None
     return jax.vjp(lambda y, affine: _plain(y, affine, order), y, affine)[1](cotangent)

@@ -50,18 +50,23 @@ def entity_error(expected: Array, seen: Array, types: int = 0) -> Array:
     return ((predicted - true) ** 2).sum(-1) / (1.0 + (true**2).sum(-1))
 
 
+def _backward(*given: Any) -> Any:
+    """The gradient of the plain networks; what is static comes first."""
+    *_, pull_back, cotangent = given
+    return pull_back(cotangent)
+
+
 @functools.partial(jax.custom_vjp, nondiff_argnums=(3, 4))
 def extreme(network: Plain, entities: Array, shared: Array | None, types: int, lowest: bool) -> Array:
     """The highest or lowest output (..., F) of a network for one of the entities (..., J, W).
 
     shared: inputs (..., S) that all entities of a row have in common.
     """
-    first = network.layers[0]
     if not (can_run_kernels() and entity_kernels.fits(network.layers)):
         return _extreme(network, entities, shared, types, lowest)
-    added = None if shared is None else first.trailing(shared)
+    added = None if shared is None else network.layers[0].trailing(shared)
     shape = Shape(entities.shape[-2], entities.shape[-1], types)
-    return entity_kernels.extreme(network.layers, entities, added, shape, (ENTITY_REACH, lowest))
+    return entity_kernels.extreme(network.layers, entities, added, shape, ENTITY_REACH, lowest)
 
 
 def _extreme(network: Plain, entities: Array, shared: Array | None, types: int, lowest: bool) -> Array:
@@ -75,11 +80,7 @@ def _extreme_forward(
     return jax.vjp(functools.partial(_extreme, types=types, lowest=lowest), network, entities, shared)
 
 
-def _extreme_backward(types: int, lowest: bool, pull_back: Callable[[Array], Any], cotangent: Array) -> Any:
-    return pull_back(cotangent)
-
-
-extreme.defvjp(_extreme_forward, _extreme_backward)
+extreme.defvjp(_extreme_forward, _backward)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(4,))
@@ -110,11 +111,7 @@ def _moved_forward(
     return jax.vjp(functools.partial(_moved, types=types), place, residual, driven, entities)
 
 
-def _moved_backward(types: int, pull_back: Callable[[Array], Any], cotangent: Array) -> Any:
-    return pull_back(cotangent)
-
-
-moved.defvjp(_moved_forward, _moved_backward)
+moved.defvjp(_moved_forward, _backward)
 
 
 class Entities(eqx.Module):

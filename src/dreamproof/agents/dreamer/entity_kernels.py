@@ -15,7 +15,6 @@ from jax import Array
 from jax.experimental import pallas as pl
 
 from dreamproof.jaxcore.kernels import HAS_TRITON
-from dreamproof.nn.activations import silu
 from dreamproof.nn.layers import Linear
 
 if HAS_TRITON:
@@ -50,13 +49,12 @@ def fits(layers: Sequence[Linear]) -> bool:
 
 
 def extreme(
-    layers: Sequence[Linear], entities: Array, added: Array | None, shape: Shape, fixed: tuple[float, bool]
+    layers: Sequence[Linear], entities: Array, added: Array | None, shape: Shape, reach: float, lowest: bool
 ) -> Array:
     """The highest or lowest output (..., F) of the layers for one of the placed entities (..., J, W).
 
-    added: what other inputs add to the first product, (..., U). fixed: the reach of positions, and whether the lowest.
+    added: what other inputs add to the first product, (..., U). reach: where positions are clipped.
     """
-    reach, lowest = fixed
     rows, outputs = math.prod(entities.shape[:-2]), layers[-1].weight.shape[-1]
     given = [entities.reshape(rows, -1)]
     if added is not None:
@@ -126,7 +124,7 @@ def _extreme_kernel(
             y = y + value[:, None] * row
         outputs: tuple[Array, ...] = (y,)
         for weight, bias in later:
-            hidden = silu(outputs[0])
+            hidden = jax.nn.silu(outputs[0])
             if weight.shape[1] > NARROW:
                 outputs = (hidden @ weight[:, :] + bias[:][None],)
             else:
@@ -173,7 +171,7 @@ def _move_kernel(
         hidden = start
         for value, row in zip(values, place_rows, strict=True):
             hidden = hidden + value[:, None] * row
-        hidden = silu(hidden)
+        hidden = jax.nn.silu(hidden)
         for to in range(moving):
             special = (hidden * residual_columns[to]).sum(1) + residual_bias[to]
             shared = affine[moving * moving + to]
